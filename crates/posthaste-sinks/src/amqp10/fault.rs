@@ -127,6 +127,14 @@ impl Refusal {
         }
     }
 
+    /// The same, where no message can be at fault, since none was sent.
+    pub(super) fn of_address(self) -> Self {
+        Self {
+            blame: Blame::Place(Cause::Misconfigured),
+            ..self
+        }
+    }
+
     /// The cause, where the destination is at fault.
     fn cause(&self) -> Cause {
         match self.blame {

@@ -1,6 +1,11 @@
 //! Sends the records of a lane, and turns the broker's answers into outcomes.
 
-use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    future::pending,
+    sync::Arc,
+    time::Duration,
+};
 
 use posthaste_engine::{Cause, Decision, Outcome, RejectionKind, WaitingRecord};
 use tokio::time::{Instant, sleep_until};
@@ -72,22 +77,26 @@ impl AmqpPublisher {
             return HashMap::new();
         };
         let is_own = target.is_own();
+        let mut struck = HashSet::new();
         for (slot, end) in session.take_ended() {
-            let address = records.get(slot).map(Arc::clone);
-            let address = address.as_deref().unwrap_or_default();
-            records.answer(slot, outcome(end, address, is_own));
+            let address = records.get(slot).map(Arc::clone).unwrap_or_default();
+            let is_of_link = matches!(end, End::LinkEnded { .. });
+            records.answer(slot, outcome(end, &address, is_own));
+            if is_of_link {
+                struck.insert(address);
+            }
         }
         let ended = session.take_ended_links().into_iter();
         let ended = ended.filter_map(|(address, why)| {
             let refusal = Refusal::of(&why, Told::Link);
-            match refusal.blame {
-                // Records that wait are not at fault.
-                Blame::Event(_) => None,
-                Blame::Place(_) | Blame::Service(_) => {
-                    let outcome = refusal.outcome(&address, is_own);
-                    Some((address, outcome))
-                }
-            }
+            let refusal = match refusal.blame {
+                // Of a message that was on it: records that wait are not at fault.
+                Blame::Event(_) if struck.contains(&address) => return None,
+                Blame::Event(_) => refusal.of_address(),
+                Blame::Place(_) | Blame::Service(_) => refusal,
+            };
+            let outcome = refusal.outcome(&address, is_own);
+            Some((address, outcome))
         });
         ended.collect()
     }
