@@ -342,6 +342,8 @@ fn the_guide_to_kinesis_works_as_it_is_written() {
         resume: &|| server.resume(),
     };
     follow("docs/guides/postgres-to-kinesis.md", &broker, |_| {});
+}
+
 #[cfg(feature = "amqp10")]
 #[test]
 fn the_guide_to_amqp10_works_as_it_is_written() {
