@@ -9,24 +9,25 @@ use crate::{
     pipelined,
 };
 
-/// The topic of the outbox, and the stream that has it.
+/// The topic of the backlog.
 const SUBJECT: &str = "orders";
+const STREAM: &str = "events";
+/// And the one of the writers that latency is measured with.
+const SUBJECTS: [&str; 2] = [SUBJECT, "accounts"];
 
 pub(crate) struct Nats(NatsServer);
 
 impl Nats {
     pub(crate) fn start() -> Self {
         let server = NatsServer::start();
-        server
-            .client()
-            .create_stream(SUBJECT, &[SUBJECT], &json!({}));
+        server.client().create_stream(STREAM, &SUBJECTS, &json!({}));
         Self(server)
     }
 
     fn empty(&self) {
         let mut client = self.0.client();
-        client.delete_stream(SUBJECT);
-        client.create_stream(SUBJECT, &[SUBJECT], &json!({}));
+        client.delete_stream(STREAM);
+        client.create_stream(STREAM, &SUBJECTS, &json!({}));
     }
 }
 
@@ -48,7 +49,7 @@ impl Broker for Nats {
     }
 
     fn arrived(&self) -> u64 {
-        self.0.client().stream_state(SUBJECT).0
+        self.0.client().stream_state(STREAM).0
     }
 
     fn memory_mib_max(&self) -> f64 {
