@@ -114,17 +114,10 @@ impl Connection {
             },
         )
         .map_err(|StringTooLong(_)| ClientError::LoginTooLong)?;
-        let sent = send(&mut writer, &hello).await;
-        let answer = match (reader.wait(LOGGING_IN).await, sent) {
-            // A broker that hangs up may have said why; if not, the first error is the reason.
-            (Err(ClientError::Lost { .. }), Err(error)) => {
-                return Err(ClientError::Lost {
-                    doing: LOGGING_IN,
-                    error,
-                });
-            }
-            (answer, _) => answer?,
-        };
+        // A broker that hangs up may have said why. So the answer counts, which fails where this
+        // does.
+        let _ = send(&mut writer, &hello).await;
+        let answer = reader.wait(LOGGING_IN).await?;
         let terms = match answer {
             Incoming::Connected(ack) if ack.reason.code == 0 => ack,
             Incoming::Connected(ack) => return Err(ClientError::Refused(ack.reason)),
