@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io::Write,
+    io::{Read, Write},
     net::{Ipv4Addr, TcpListener},
     time::Duration,
 };
@@ -172,7 +172,10 @@ async fn a_port_of_something_else_is_said() {
         let port = listener.local_addr().unwrap().port();
         let speaking = std::thread::spawn(move || {
             for stream in listener.incoming().take(2) {
-                stream.unwrap().write_all(words).unwrap();
+                let mut stream = stream.unwrap();
+                stream.write_all(words).unwrap();
+                // Bytes that nobody reads would reset the connection, and take the words away.
+                stream.read_exact(&mut [0; 8]).unwrap();
             }
         });
         let sink = open(&format!("amqp10://127.0.0.1:{port}/orders")).unwrap();
