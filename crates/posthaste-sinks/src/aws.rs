@@ -8,6 +8,7 @@
 )]
 
 pub(crate) mod account;
+pub(crate) mod answers;
 pub(crate) mod connector;
 pub(crate) mod digest;
 pub(crate) mod fault;

@@ -23,6 +23,7 @@ use tokio::{
 };
 
 use super::{
+    answers::Answer,
     connector::Connections,
     fault::{Blame, Refusal},
     place_name::NamePattern,
@@ -36,39 +37,6 @@ use crate::{
 /// that requests are full when there is much to send.
 const PLACE_CALLS_MAX: usize = 8;
 
-/// The end of an event's way to a service.
-pub(crate) type Answer = Result<(), Refusal>;
-
-/// The answers to the messages of a request, which are named by their place in it.
-pub(crate) struct Answers {
-    pub(crate) all: Vec<Answer>,
-}
-
-impl Answers {
-    /// Nothing is said yet of so many messages.
-    pub(crate) fn of(count: usize) -> Self {
-        Self {
-            all: vec![Err(Refusal::unanswered()); count],
-        }
-    }
-
-    /// The message of this id is stored.
-    pub(crate) fn stored(&mut self, id: &str) {
-        self.put(id, Ok(()));
-    }
-
-    /// The message of this id is not.
-    pub(crate) fn failed(&mut self, id: &str, refusal: Refusal) {
-        self.put(id, Err(refusal));
-    }
-
-    fn put(&mut self, id: &str, answer: Answer) {
-        let at = id.parse::<usize>().ok();
-        if let Some(place) = at.and_then(|at| self.all.get_mut(at)) {
-            *place = answer;
-        }
-    }
-}
 
 /// A record as a service takes it.
 pub(crate) trait Encoded: Sized + Send + Sync + 'static {

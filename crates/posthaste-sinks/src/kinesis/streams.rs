@@ -13,9 +13,10 @@ use posthaste_engine::{Cause, RejectionKind};
 
 use super::entry::Entry;
 use crate::aws::{
+    answers::Answer,
     connector::Connections,
     fault::{Blame, Refusal},
-    lane::{Answer, Service},
+    lane::Service,
 };
 
 /// The streams of our account.

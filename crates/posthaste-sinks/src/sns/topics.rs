@@ -13,9 +13,10 @@ use posthaste_engine::RejectionKind;
 
 use super::arn::Arn;
 use crate::aws::{
+    answers::{Answer, Answers},
     connector::Connections,
     fault::{Blame, Refusal},
-    lane::{Answer, Answers, Service},
+    lane::Service,
     message::{Message, STRING},
 };
 
@@ -46,8 +47,10 @@ impl Service for Topics {
     type Message = Message;
 
     async fn send(&self, place: &str, messages: &[Arc<Message>]) -> Result<Vec<Answer>, Refusal> {
+        let mut answers = Answers::of(messages.len());
         let entries = messages.iter().enumerate();
-        let entries: Result<Vec<_>, _> = entries.map(|(at, message)| entry(at, message)).collect();
+        let entries = entries.map(|(at, message)| entry(answers.name(at), message));
+        let entries: Result<Vec<_>, _> = entries.collect();
         let entries = entries.map_err(|error| Refusal {
             blame: Blame::Event(RejectionKind::Invalid),
             reason: format!("it makes no message: {error}"),
@@ -59,9 +62,10 @@ impl Service for Topics {
             .send()
             .await;
         let answered = sent.map_err(|error| Refusal::of_request(&error))?;
-        let mut answers = Answers::of(messages.len());
         for stored in answered.successful() {
-            answers.stored(stored.id().unwrap_or_default());
+            if let Some(at) = answers.place(stored.id().unwrap_or_default()) {
+                answers.stored(at);
+            }
         }
         for failed in answered.failed() {
             let refusal = Refusal::of_entry(failed.code(), failed.message(), failed.sender_fault());
@@ -71,9 +75,9 @@ impl Service for Topics {
     }
 }
 
-fn entry(at: usize, message: &Message) -> Result<PublishBatchRequestEntry, BuildError> {
+fn entry(name: String, message: &Message) -> Result<PublishBatchRequestEntry, BuildError> {
     let mut entry = PublishBatchRequestEntry::builder()
-        .id(at.to_string())
+        .id(name)
         .message(&message.body);
     for (name, value) in &message.attributes {
         let value = MessageAttributeValue::builder()

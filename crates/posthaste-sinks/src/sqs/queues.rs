@@ -10,14 +10,18 @@ use aws_sdk_sqs::{
     Client,
     config::{Builder, StalledStreamProtectionConfig},
     error::BuildError,
-    types::{MessageAttributeValue, SendMessageBatchRequestEntry},
+    types::{
+        MessageAttributeValue, SendMessageBatchRequestEntry, SendMessageBatchResultEntry,
+    },
 };
+use md5::{Digest as _, Md5};
 use posthaste_engine::{Cause, RejectionKind};
 
 use crate::aws::{
+    answers::{Answer, Answers},
     connector::Connections,
     fault::{Blame, Refusal},
-    lane::{Answer, Answers, Service},
+    lane::Service,
     message::{Message, STRING},
 };
 
@@ -110,8 +114,10 @@ impl Service for Queues {
 
     async fn send(&self, place: &str, messages: &[Arc<Message>]) -> Result<Vec<Answer>, Refusal> {
         let url = self.url(place).await?;
+        let mut answers = Answers::of(messages.len());
         let entries = messages.iter().enumerate();
-        let entries: Result<Vec<_>, _> = entries.map(|(at, message)| entry(at, message)).collect();
+        let entries = entries.map(|(at, message)| entry(answers.name(at), message));
+        let entries: Result<Vec<_>, _> = entries.collect();
         let entries = entries.map_err(|error| Refusal {
             blame: Blame::Event(RejectionKind::Invalid),
             reason: format!("it makes no message: {error}"),
@@ -126,9 +132,13 @@ impl Service for Queues {
             }
             refusal
         })?;
-        let mut answers = Answers::of(messages.len());
         for stored in answered.successful() {
-            answers.stored(stored.id());
+            let Some(at) = answers.place(stored.id()) else {
+                continue;
+            };
+            if is_stored(stored, &messages[at].body) {
+                answers.stored(at);
+            }
         }
         for failed in answered.failed() {
             let refusal = Refusal::of_entry(failed.code(), failed.message(), failed.sender_fault());
@@ -138,9 +148,16 @@ impl Service for Queues {
     }
 }
 
-fn entry(at: usize, message: &Message) -> Result<SendMessageBatchRequestEntry, BuildError> {
+/// Whether it is this body that SQS has stored.
+fn is_stored(answer: &SendMessageBatchResultEntry, body: &str) -> bool {
+    let hash = Md5::digest(body.as_bytes());
+    let hex = hash.iter().map(|byte| format!("{byte:02x}"));
+    answer.md5_of_message_body() == hex.collect::<String>()
+}
+
+fn entry(name: String, message: &Message) -> Result<SendMessageBatchRequestEntry, BuildError> {
     let mut entry = SendMessageBatchRequestEntry::builder()
-        .id(at.to_string())
+        .id(name)
         .message_body(&message.body);
     for (name, value) in &message.attributes {
         let value = MessageAttributeValue::builder()
@@ -155,4 +172,26 @@ fn entry(at: usize, message: &Message) -> Result<SendMessageBatchRequestEntry, B
             .message_deduplication_id(&fifo.dedup);
     }
     entry.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_stored_if_sqs_names_the_md5_of_its_body() {
+        for (md5, expected) in [
+            ("5d41402abc4b2a76b9719d911017c592", true),
+            ("7d793037a0760186574b0282f2f435e7", false),
+            ("", false),
+        ] {
+            let answer = SendMessageBatchResultEntry::builder()
+                .id("0")
+                .message_id("m")
+                .md5_of_message_body(md5)
+                .build()
+                .unwrap();
+            assert_eq!(is_stored(&answer, "hello"), expected, "{md5}");
+        }
+    }
 }

@@ -139,6 +139,24 @@ impl MotoServer {
         told.iter().map(Message::of).collect()
     }
 
+    /// Lets requests fail so that have this text in their body (`server.py` has the words).
+    ///
+    /// # Panics
+    ///
+    /// When the server is gone.
+    pub fn fail(&self, text: &str, fault: &str) {
+        let _ = self.client().get(&format!("/fault?text={text}&{fault}"));
+    }
+
+    /// These requests are answered again.
+    ///
+    /// # Panics
+    ///
+    /// When the server is gone.
+    pub fn heal(&self, text: &str) {
+        let _ = self.client().get(&format!("/heal?text={text}"));
+    }
+
     /// The port on 127.0.0.1; the same after [`Self::start_again`].
     #[must_use]
     pub fn port(&self) -> u16 {

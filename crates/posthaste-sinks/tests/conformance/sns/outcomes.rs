@@ -17,6 +17,10 @@ pub(super) fn trials() -> Vec<Trial> {
             "a_topic_that_is_not_there_is_waited_for",
             a_topic_that_is_not_there_is_waited_for,
         ),
+        trial(
+            "the_answer_to_another_request_stores_nothing",
+            the_answer_to_another_request_stores_nothing,
+        ),
         trial("topics_fail_alone", topics_fail_alone),
         trial(
             "a_message_is_measured_with_its_attributes",
@@ -48,6 +52,22 @@ async fn a_topic_that_is_not_there_is_waited_for() {
     );
     server.create_topic(&place.name);
     accept(&mut lane(&sink).await, &plain(3)).await;
+}
+
+/// A proxy in between may be out of step.
+async fn the_answer_to_another_request_stores_nothing() {
+    let server = MotoServer::shared();
+    let place = Place::new(server, "");
+    let mut flight = lane(&place.sink_with("")).await;
+    server.fail(&place.name, "act=stale");
+    accept(&mut flight, &plain(10)).await;
+    for outcome in send(&mut flight, &plain(10)).await {
+        assert!(put_off(&outcome).contains("nothing of this event"));
+    }
+    assert_eq!(place.events().len(), 10);
+    server.heal(&place.name);
+    accept(&mut flight, &plain(10)).await;
+    assert_eq!(place.events().len(), 20);
 }
 
 async fn topics_fail_alone() {

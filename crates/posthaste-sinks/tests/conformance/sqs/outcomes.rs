@@ -22,6 +22,10 @@ pub(super) fn trials() -> Vec<Trial> {
             an_event_is_refused_alone_in_its_request,
         ),
         trial(
+            "the_answer_to_another_request_stores_nothing",
+            the_answer_to_another_request_stores_nothing,
+        ),
+        trial(
             "a_queue_that_is_not_there_is_waited_for",
             a_queue_that_is_not_there_is_waited_for,
         ),
@@ -66,6 +70,25 @@ async fn an_event_is_refused_alone_in_its_request() {
         let severities: Vec<_> = report.findings().iter().map(|f| f.severity).collect();
         assert_eq!(severities, [Severity::Stops]);
     }
+}
+
+/// A proxy in between may be out of step.
+async fn the_answer_to_another_request_stores_nothing() {
+    let server = MotoServer::shared();
+    let name = unique_name("sink");
+    let _ = server.client().create_queue(&name, &[]);
+    let sink = open(&format!("sqs://{name}?{}", server.options())).unwrap();
+    let batch = format!("/{name}");
+    server.fail(&batch, "act=stale");
+    let mut flight = lane(&sink).await;
+    accept(&mut flight, &plain(10)).await;
+    for outcome in send(&mut flight, &plain(10)).await {
+        assert!(put_off(&outcome).contains("nothing of this event"));
+    }
+    assert_eq!(server.messages(&name).len(), 10);
+    server.heal(&batch);
+    accept(&mut flight, &plain(10)).await;
+    assert_eq!(server.messages(&name).len(), 20);
 }
 
 /// It is the destination's only one.

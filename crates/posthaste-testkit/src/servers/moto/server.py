@@ -1,11 +1,19 @@
-"""Runs moto on 127.0.0.1, shows what a queue has without taking it away, and lets Kinesis refuse.
+"""Runs moto on 127.0.0.1, shows what a queue has without taking it away, and lets requests fail.
 
     python server.py PORT [PLAIN_PORT CERTIFICATE KEY]
+
+GET /fault?text=TEXT&… lets requests fail that have this text in their body, until /heal?text=TEXT:
+
+    status, body    the answer instead of moto's
+    act             cut, silent: no answer; stale: that of the first such request again and again
 """
 
 import json
+import socket
 import sys
+import time
 from functools import wraps
+from io import BytesIO
 from threading import Lock, Thread
 from urllib.parse import parse_qsl
 
@@ -16,6 +24,7 @@ from moto.sqs.models import Queue, sqs_backends
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 ACCOUNT, REGION, QUEUE, REFUSE = "123456789012", "eu-central-1", "/queue/", "/refuse/"
+FAULT, HEAL = "/fault", "/heal"
 
 # With each message that is sent all of its queue are counted, three times: nobody asks for these.
 Queue.approximate_number_of_messages = 0
@@ -28,6 +37,8 @@ Shard.get_max_sequence_number = lambda shard: next(reversed(shard.records), 0)
 BYTES_MAX = 8 << 20
 # By stream, the codes that the records of a key are refused with.
 refused = {}
+# By a text in their body, how requests fail.
+faults = {}
 # Two requests at once would give a number in a shard twice, and lose a record.
 streams = Lock()
 
@@ -84,21 +95,54 @@ def messages(queue):
     ]
 
 
+def fail(text, fault, moto, environ, start_response):
+    match fault.get("act"):
+        case "stale":
+            if "kept" not in fault:
+                said = []
+                body = b"".join(moto(environ, lambda *head, **_: said.append(head[:2])))
+                fault["kept"] = said[-1], body
+            head, body = fault["kept"]
+            start_response(*head)
+            return [body]
+        case "silent":
+            while faults.get(text) is fault:
+                time.sleep(0.02)
+            raise ConnectionError
+        case "cut":
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionError
+    body = fault.get("body", "").encode()
+    start_response(f"{fault['status']} So it is", [("Content-Length", str(len(body)))])
+    return [body]
+
+
 def application(moto):
     def answer(environ, start_response):
         path = environ["PATH_INFO"]
         size = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(size)
         if size > BYTES_MAX:
-            environ["wsgi.input"].read(size)
             start_response("413 Request Entity Too Large", [("Content-Length", "0")])
             return []
-        is_own = environ["REQUEST_METHOD"] == "GET" and path.startswith((QUEUE, REFUSE))
+        is_own = environ["REQUEST_METHOD"] == "GET"
+        is_own = is_own and path.startswith((QUEUE, REFUSE, FAULT, HEAL))
         if not is_own:
+            environ["wsgi.input"] = BytesIO(body)
+            for text, fault in list(faults.items()):
+                if text.encode() in body:
+                    return fail(text, fault, moto, environ, start_response)
             return moto(environ, start_response)
+        query = dict(parse_qsl(environ["QUERY_STRING"]))
         if path.startswith(QUEUE):
             told = messages(path.removeprefix(QUEUE))
+        elif path.startswith(REFUSE):
+            told = refused[path.removeprefix(REFUSE)] = query
         else:
-            told = refused[path.removeprefix(REFUSE)] = dict(parse_qsl(environ["QUERY_STRING"]))
+            text, told = query.pop("text"), query
+            faults.pop(text, None)
+            if path == FAULT:
+                faults[text] = query
         body = json.dumps(told).encode()
         head = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         start_response("200 OK", head)
