@@ -9,6 +9,7 @@
 
 pub(crate) mod account;
 pub(crate) mod answers;
+mod call;
 pub(crate) mod connector;
 pub(crate) mod digest;
 pub(crate) mod fault;

@@ -188,7 +188,10 @@ impl Pool {
                     let reason = "a new connection was closed before a request was sent";
                     return Err(CallFault::connection(reason));
                 }
-                Exchange::Broken(fault) => return Err(fault),
+                Exchange::Broken(mut fault) => {
+                    fault.has_connected = true;
+                    return Err(fault);
+                }
             }
         }
     }

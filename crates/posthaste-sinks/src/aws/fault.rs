@@ -23,6 +23,9 @@ pub(crate) enum Blame {
     Event(RejectionKind),
     /// The queue, topic or stream, for now or until somebody changes something.
     Place(Cause),
+    /// Nobody says which. A server that let us connect is there: it is the place's, where each
+    /// topic has one, or that of one event.
+    Unclear(Cause),
     /// The service, our account, or the way to it.
     Service(Cause),
 }
@@ -40,6 +43,8 @@ pub(crate) struct Refusal {
 pub(crate) struct CallFault {
     pub(crate) cause: Cause,
     pub(crate) reason: String,
+    /// The server let us connect: it is there.
+    pub(crate) has_connected: bool,
 }
 
 impl fmt::Display for CallFault {
@@ -52,17 +57,19 @@ impl Error for CallFault {}
 
 impl CallFault {
     pub(crate) fn connection(reason: impl Into<String>) -> Self {
-        Self {
-            cause: Cause::Connection,
-            reason: reason.into(),
-        }
+        Self::new(Cause::Connection, reason)
     }
 
     /// Somebody has to change something.
     pub(crate) fn setup(reason: impl Into<String>) -> Self {
+        Self::new(Cause::Misconfigured, reason)
+    }
+
+    fn new(cause: Cause, reason: impl Into<String>) -> Self {
         Self {
-            cause: Cause::Misconfigured,
+            cause,
             reason: reason.into(),
+            has_connected: false,
         }
     }
 
@@ -78,7 +85,7 @@ impl From<TransportError> for CallFault {
             TransportError::Setup(words) => (Cause::Misconfigured, words),
             TransportError::Certificate(words) => (Cause::Denied, words),
         };
-        Self { cause, reason }
+        Self::new(cause, reason)
     }
 }
 
@@ -88,6 +95,14 @@ impl Refusal {
         Self {
             blame: Blame::Service(cause),
             reason: reason.into(),
+        }
+    }
+
+    /// Nobody says who is at fault.
+    pub(crate) fn unclear(cause: Cause, reason: impl Into<String>) -> Self {
+        Self {
+            blame: Blame::Unclear(cause),
+            ..Self::of_service(cause, reason)
         }
     }
 
@@ -139,8 +154,7 @@ impl Refusal {
     fn of_status(response: &HttpResponse) -> Self {
         let status = response.status().as_u16();
         if status >= 500 {
-            let reason = format!("the service answered {status}");
-            return Self::of_service(Cause::Unknown, reason);
+            return Self::unclear(Cause::Unknown, format!("the service answered {status}"));
         }
         // A server in front of the service reads no request that is much too large.
         if status == 413 {
@@ -155,7 +169,7 @@ impl Refusal {
             false => "",
         };
         let reason = format!("the service answered {status} without a code{fix}");
-        Self::of_service(Cause::Misconfigured, reason)
+        Self::unclear(Cause::Misconfigured, reason)
     }
 
     fn of_no_answer(error: &(dyn Error + 'static)) -> Self {
@@ -163,12 +177,15 @@ impl Refusal {
         let mut source = Some(error);
         let mut root = error;
         while let Some(inner) = source {
-            if let Some(CallFault { cause, reason }) = inner.downcast_ref() {
-                let reason = match credentials {
-                    Some(_) => format!("asking for credentials: {reason}"),
-                    None => reason.clone(),
+            if let Some(fault) = inner.downcast_ref::<CallFault>() {
+                let CallFault { cause, reason, .. } = fault;
+                return match credentials {
+                    Some(_) => {
+                        Self::of_service(*cause, format!("asking for credentials: {reason}"))
+                    }
+                    None if fault.has_connected => Self::unclear(*cause, reason.as_str()),
+                    None => Self::of_service(*cause, reason.as_str()),
                 };
-                return Self::of_service(*cause, reason);
             }
             if let Some(found) = inner.downcast_ref::<CredentialsError>() {
                 credentials.get_or_insert(found);
@@ -217,7 +234,7 @@ impl Refusal {
     /// The same as the end of a lane.
     pub(crate) fn unavailability(&self) -> Unavailability {
         let cause = match self.blame {
-            Blame::Place(cause) | Blame::Service(cause) => cause,
+            Blame::Place(cause) | Blame::Unclear(cause) | Blame::Service(cause) => cause,
             Blame::Event(_) => Cause::Unknown,
         };
         Unavailability::new(cause, self.reason.as_str())

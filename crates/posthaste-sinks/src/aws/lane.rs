@@ -24,6 +24,7 @@ use tokio::{
 
 use super::{
     answers::Answer,
+    call::{self, Call, InCall, Told},
     connector::Connections,
     fault::{Blame, Refusal},
     place_name::NamePattern,
@@ -32,11 +33,6 @@ use crate::{
     descriptors::sqs::{CALLS_MAX, FIFO_DEDUPLICATION},
     publisher::{Ending, Publisher, RecordsOf},
 };
-
-/// Requests to one queue, topic or stream at once. While so many are under way, others gather, so
-/// that requests are full when there is much to send.
-const PLACE_CALLS_MAX: usize = 8;
-
 
 /// A record as a service takes it.
 pub(crate) trait Encoded: Sized + Send + Sync + 'static {
@@ -140,20 +136,6 @@ pub(crate) struct BatchPublisher<S: Service> {
     ending: Ending,
 }
 
-/// A request.
-struct Call<M> {
-    place: Arc<str>,
-    events: Vec<InCall>,
-    messages: Vec<Arc<M>>,
-    bytes: usize,
-}
-
-/// An event of a request.
-struct InCall {
-    slot: usize,
-    order_key: Option<u64>,
-}
-
 /// A request that is not under way any more.
 struct Ended {
     place: Arc<str>,
@@ -161,13 +143,6 @@ struct Ended {
     sent: Instant,
     /// None: the event was under way when the time was over.
     answers: Vec<Option<Told>>,
-}
-
-/// The answer for an event.
-struct Told {
-    answer: Answer,
-    /// Others of the same request may have been taken.
-    is_of_event: bool,
 }
 
 /// Where a record goes, and its message, once they were made.
@@ -209,15 +184,8 @@ impl<S: Service> BatchPublisher<S> {
             if let Some(key) = event.order_key {
                 self.keys.remove(&key);
             }
-            let outcome = match told {
-                Some(told) => self.outcome(&ended.place, told),
-                None => {
-                    let limit = self.patience.answer;
-                    let reason = format!("no whole answer within {limit:?}");
-                    Err(Unavailability::new(Cause::Unknown, reason))
-                }
-            };
-            match outcome {
+            let told = told.unwrap_or_else(|| Told::nothing(self.patience.answer));
+            match self.outcome(&ended.place, told) {
                 Ok(outcome) => drop(records.answer(event.slot, outcome)),
                 // It is answered with the others, once the lane ends.
                 Err(fault) => {
@@ -233,15 +201,15 @@ impl<S: Service> BatchPublisher<S> {
         let Err(refusal) = told.answer else {
             return Ok(Outcome::accepted());
         };
-        let is_alone = told.is_of_event || self.target.names.has_topic();
-        let words = |refusal: Refusal| {
-            let kind = self.target.kind;
-            format!("{kind} `{place}`: {}", refusal.reason)
-        };
+        let has_topic = self.target.names.has_topic();
+        let reason = format!("{} `{place}`: {}", self.target.kind, refusal.reason);
         match refusal.blame {
-            Blame::Event(kind) => Ok(Outcome::rejected(kind, words(refusal))),
-            Blame::Place(_) if is_alone => Ok(Outcome::later(words(refusal))),
-            Blame::Place(cause) => Err(Unavailability::new(cause, words(refusal))),
+            Blame::Event(kind) => Ok(Outcome::rejected(kind, reason)),
+            Blame::Place(_) if has_topic || told.is_of_event => Ok(Outcome::later(reason)),
+            // The service may be silent over this event alone.
+            Blame::Unclear(_) if has_topic && told.is_of_event => Ok(Outcome::silent(reason)),
+            Blame::Unclear(_) if has_topic => Ok(Outcome::later(reason)),
+            Blame::Place(cause) | Blame::Unclear(cause) => Err(Unavailability::new(cause, reason)),
             Blame::Service(_) => Err(refusal.unavailability()),
         }
     }
@@ -277,7 +245,9 @@ impl<S: Service> BatchPublisher<S> {
                     let new = calls.iter().filter(|call| call.place == *place).count();
                     let of_place = under_way.get(place).copied().unwrap_or_default() + new;
                     let all = running.len() + calls.len();
-                    if of_place >= PLACE_CALLS_MAX || all >= CALLS_MAX as usize {
+                    // No place has more than are left for others, as it may be silent. While it
+                    // has so many, its events gather, so that requests are full.
+                    if of_place >= (CALLS_MAX as usize).saturating_sub(all) {
                         return Decision::Wait;
                     }
                     by_place.insert(Arc::clone(place), calls.len());
@@ -302,10 +272,11 @@ impl<S: Service> BatchPublisher<S> {
         *self.under_way.entry(Arc::clone(&call.place)).or_default() += 1;
         let service = Arc::clone(&self.service);
         let limit = self.patience.answer;
+        let has_topic = self.target.names.has_topic();
         self.calls.spawn(async move {
             let sent = Instant::now();
             let mut answers = Vec::new();
-            let sending = send(&*service, &call, &mut answers);
+            let sending = call::send(&*service, &call, has_topic, &mut answers);
             // The limit is as good an end as the other: events without an answer are told below.
             let _ = timeout_at(sent + limit, sending).await;
             answers.resize_with(call.events.len(), || None);
@@ -326,47 +297,6 @@ impl<S: Service> BatchPublisher<S> {
             Some(Err(_)) => {}
             None => pending().await,
         }
-    }
-}
-
-impl<M> Call<M> {
-    fn new(place: Arc<str>) -> Self {
-        Self {
-            place,
-            events: Vec::new(),
-            messages: Vec::new(),
-            bytes: 0,
-        }
-    }
-}
-
-/// Sends a request. Where one of its events is at fault and nobody knows which, it sends each half
-/// in a request of its own, until that event is alone. The answers are in the order of the events.
-async fn send<S: Service>(service: &S, call: &Call<S::Message>, answers: &mut Vec<Option<Told>>) {
-    let mut open = vec![&*call.messages];
-    while let Some(messages) = open.pop() {
-        let refusal = match service.send(&call.place, messages).await {
-            Ok(told) => {
-                let told = told.into_iter().map(|answer| Told {
-                    answer,
-                    is_of_event: true,
-                });
-                answers.extend(told.map(Some));
-                continue;
-            }
-            Err(refusal) => refusal,
-        };
-        if matches!(refusal.blame, Blame::Event(_)) && messages.len() > 1 {
-            let (first, second) = messages.split_at(messages.len() / 2);
-            open.extend([second, first]);
-            continue;
-        }
-        answers.extend(messages.iter().map(|_| {
-            Some(Told {
-                answer: Err(refusal.clone()),
-                is_of_event: false,
-            })
-        }));
     }
 }
 

@@ -65,7 +65,7 @@ impl Service for Streams {
 /// The answer is none of Kinesis.
 pub(super) fn something_else() -> Refusal {
     let reason = "what answers there is no Kinesis; correct `endpoint`";
-    Refusal::of_service(Cause::Misconfigured, reason)
+    Refusal::unclear(Cause::Misconfigured, reason)
 }
 
 fn of_sdk(entry: &Entry) -> Result<PutRecordsRequestEntry, BuildError> {

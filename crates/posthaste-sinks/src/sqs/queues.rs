@@ -84,7 +84,7 @@ impl Queues {
             Some(url) => url.into(),
             None => {
                 let reason = "what answers there is no SQS; correct `endpoint`";
-                return Err(Refusal::of_service(Cause::Misconfigured, reason));
+                return Err(Refusal::unclear(Cause::Misconfigured, reason));
             }
         };
         let mut known = self.urls.known();
@@ -103,8 +103,8 @@ fn of_queue(refusal: Refusal, name: &str) -> Refusal {
         other => other,
     };
     let reason = match blame {
-        Blame::Place(_) => format!("looking up `{name}`: {}", refusal.reason),
-        _ => refusal.reason,
+        Blame::Service(_) => refusal.reason,
+        _ => format!("looking up `{name}`: {}", refusal.reason),
     };
     Refusal { blame, reason }
 }

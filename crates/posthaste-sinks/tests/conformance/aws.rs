@@ -1,7 +1,11 @@
 //! The tests of all sinks on AWS share these.
 
-use posthaste_engine::{Cause, LaneSpec, Outcome, RejectionKind};
-use posthaste_testkit::sink_suite::lane_spec;
+use std::sync::Arc;
+
+use posthaste_engine::{Cause, LaneSpec, Outcome, RejectionKind, Sink};
+use posthaste_testkit::{servers::moto::MotoServer, sink_suite::lane_spec};
+
+use crate::driving::{accept, accepted, plain, send};
 
 #[cfg(any(feature = "sns", feature = "sqs"))]
 pub(crate) mod read;
@@ -36,4 +40,34 @@ pub(crate) fn put_off(outcome: &Outcome) -> &str {
         Outcome::Later(why) => &why.reason,
         other => panic!("{other:?}"),
     }
+}
+
+/// Whatever is wrong with the place of the topic `away`, which stands so in its requests: that of
+/// the topic `there` takes events, over the same lane.
+pub(crate) async fn expect_places_fail_alone(server: &MotoServer, sink: &Arc<dyn Sink>, away: &str) {
+    let mut events = plain(20);
+    for (at, event) in events.iter_mut().enumerate() {
+        event.topic = if at % 2 == 0 { "there" } else { "away" }.to_owned();
+    }
+    let mut flight = sink.open_lane(short(1)).await.unwrap();
+    for (fault, words) in [
+        ("status=503", "answered 503"),
+        ("status=403", "answered 403 without a code"),
+        ("act=cut", "the connection broke"),
+        ("act=silent", "no whole answer within 900ms"),
+    ] {
+        server.fail(away, fault);
+        for (at, outcome) in send(&mut flight, &events).await.iter().enumerate() {
+            match at % 2 {
+                0 => assert!(accepted(outcome), "{fault}: {outcome:?}"),
+                _ => {
+                    let told = put_off(outcome);
+                    assert!(told.contains(words), "{fault}: {told}");
+                    assert!(told.contains(away.trim_start_matches('/')), "{fault}: {told}");
+                }
+            }
+        }
+        server.heal(away);
+    }
+    accept(&mut flight, &events).await;
 }

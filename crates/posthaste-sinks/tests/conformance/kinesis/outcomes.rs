@@ -13,7 +13,7 @@ use posthaste_testkit::{
 
 use super::{place::Place, trial};
 use crate::{
-    aws::{cause, put_off, rejection},
+    aws::{cause, expect_places_fail_alone, put_off, rejection},
     driving::{accept, accepted, lane, plain, send},
 };
 
@@ -35,6 +35,10 @@ pub(super) fn trials() -> Vec<Trial> {
         trial(
             "a_stream_of_a_topic_fails_alone",
             a_stream_of_a_topic_fails_alone,
+        ),
+        trial(
+            "a_stream_of_a_topic_holds_up_no_other_however_it_fails",
+            a_stream_of_a_topic_holds_up_no_other_however_it_fails,
         ),
         trial(
             "events_of_a_key_wait_for_each_other",
@@ -179,6 +183,17 @@ async fn a_stream_of_a_topic_fails_alone() {
     assert_eq!(server.stream_records(&format!("{name}.there")).len(), 20);
     assert_eq!(server.stream_records(&format!("{name}.away")).len(), 10);
     sink.check().await.unwrap();
+}
+
+async fn a_stream_of_a_topic_holds_up_no_other_however_it_fails() {
+    let server = MotoServer::shared();
+    let name = unique_name("sink");
+    let url = format!("kinesis://{name}.{{topic}}?{}", server.options());
+    for place in ["there", "away"] {
+        server.create_stream(&format!("{name}.{place}"), 1);
+    }
+    let away = format!("{name}.away");
+    expect_places_fail_alone(server, &open(&url).unwrap(), &away).await;
 }
 
 /// Two of a key are never in one request: a part of it may fail.

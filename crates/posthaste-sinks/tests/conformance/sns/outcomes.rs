@@ -7,7 +7,7 @@ use posthaste_testkit::{servers::moto::MotoServer, sink_suite::SuiteEvent, uniqu
 
 use super::{place::Place, trial};
 use crate::{
-    aws::{cause, put_off, rejection},
+    aws::{cause, expect_places_fail_alone, put_off, rejection},
     driving::{accept, accepted, lane, plain, send},
 };
 
@@ -22,6 +22,10 @@ pub(super) fn trials() -> Vec<Trial> {
             the_answer_to_another_request_stores_nothing,
         ),
         trial("topics_fail_alone", topics_fail_alone),
+        trial(
+            "a_topic_holds_up_no_other_however_it_fails",
+            a_topic_holds_up_no_other_however_it_fails,
+        ),
         trial(
             "a_message_is_measured_with_its_attributes",
             a_message_is_measured_with_its_attributes,
@@ -94,6 +98,17 @@ async fn topics_fail_alone() {
     }
     assert_eq!(server.messages(&format!("{name}-there")).len(), 10);
     sink.check().await.unwrap();
+}
+
+async fn a_topic_holds_up_no_other_however_it_fails() {
+    let server = MotoServer::shared();
+    let name = unique_name("sink");
+    let arn = server.arn(&format!("{name}-{{topic}}"));
+    let sink = open(&format!("sns://{arn}?{}", server.options())).unwrap();
+    for place in ["there", "away"] {
+        server.create_topic(&format!("{name}-{place}"));
+    }
+    expect_places_fail_alone(server, &sink, &format!("{name}-away")).await;
 }
 
 async fn a_message_is_measured_with_its_attributes() {

@@ -1,7 +1,7 @@
 //! The meaning of refusals, of one event, of a queue, and of all.
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Cause, RejectionKind, Severity};
+use posthaste_engine::{Cause, Outcome, RejectionKind, Severity};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::{moto::MotoServer, sqs::SqsServer},
@@ -11,7 +11,7 @@ use posthaste_testkit::{
 
 use super::{place::Place, trial};
 use crate::{
-    aws::{cause, put_off, rejection},
+    aws::{cause, expect_places_fail_alone, put_off, rejection},
     driving::{accept, accepted, lane, plain, refusal, send},
 };
 
@@ -32,6 +32,14 @@ pub(super) fn trials() -> Vec<Trial> {
         trial(
             "a_queue_of_a_topic_fails_alone",
             a_queue_of_a_topic_fails_alone,
+        ),
+        trial(
+            "a_queue_of_a_topic_holds_up_no_other_however_it_fails",
+            a_queue_of_a_topic_holds_up_no_other_however_it_fails,
+        ),
+        trial(
+            "an_event_at_which_connections_break_is_told_from_its_queue",
+            an_event_at_which_connections_break_is_told_from_its_queue,
         ),
         trial(
             "a_topic_that_makes_no_name_is_refused",
@@ -139,6 +147,39 @@ async fn a_queue_of_a_topic_fails_alone() {
     assert_eq!(server.client().drain(&there).len(), 30);
     assert_eq!(server.client().drain(&away).len(), 10);
     sink.check().await.unwrap();
+}
+
+/// Nor where its URL is not told.
+async fn a_queue_of_a_topic_holds_up_no_other_however_it_fails() {
+    let server = MotoServer::shared();
+    let name = unique_name("sink");
+    let url = format!("sqs://{name}-{{topic}}?{}", server.options());
+    for place in ["there", "away"] {
+        let _ = server.client().create_queue(&format!("{name}-{place}"), &[]);
+    }
+    let sink = open(&url).unwrap();
+    for text in [format!("{name}-away"), format!("/{name}-away")] {
+        expect_places_fail_alone(server, &sink, &text).await;
+    }
+}
+
+async fn an_event_at_which_connections_break_is_told_from_its_queue() {
+    let server = MotoServer::shared();
+    let name = unique_name("sink");
+    let url = format!("sqs://{name}-{{topic}}?{}", server.options());
+    let _ = server.client().create_queue(&format!("{name}-suite"), &[]);
+    let mut flight = lane(&open(&url).unwrap()).await;
+    let bad = format!("{name}-bad");
+    server.fail(&bad, "act=cut");
+    let mut events = plain(20);
+    events[3].payload = Some(bad.into_bytes());
+    for (at, outcome) in send(&mut flight, &events).await.iter().enumerate() {
+        match (at, outcome) {
+            (3, Outcome::Later(why)) => assert!(why.is_silent, "{why:?}"),
+            _ => assert!(at != 3 && accepted(outcome), "{at}: {outcome:?}"),
+        }
+    }
+    assert_eq!(server.messages(&format!("{name}-suite")).len(), 19);
 }
 
 async fn a_topic_that_makes_no_name_is_refused() {
