@@ -93,8 +93,10 @@ enum Exchange {
     Answered(Box<HttpResponse>, Connection),
     /// Nothing of it was sent.
     Unsent,
-    /// It may have arrived.
+    /// It may have arrived, and nothing of its answer has.
     Broken(CallFault),
+    /// Its answer is none.
+    Garbled(CallFault),
 }
 
 impl Connections {
@@ -164,15 +166,19 @@ impl HttpConnector for Caller {
 
 impl Pool {
     /// Sends a request, on a connection that is idle or on another one. One that broke says little:
-    /// a server may close it at any time, so it is sent again on a new one.
+    /// a server may close it at any time, so it is sent again, once, on a new one.
     async fn ask(
         &self,
         request: &HttpRequest,
         connect_limit: Duration,
     ) -> Result<HttpResponse, CallFault> {
         let (server, request) = of_hyper(request)?;
+        let mut has_broken = false;
         loop {
-            let idle = self.take_idle(&server);
+            let idle = match has_broken {
+                true => None,
+                false => self.take_idle(&server),
+            };
             let is_reused = idle.is_some();
             let connection = match idle {
                 Some(connection) => connection,
@@ -183,12 +189,13 @@ impl Pool {
                     self.keep(server, connection);
                     return Ok(*answer);
                 }
-                Exchange::Unsent | Exchange::Broken(_) if is_reused => {}
+                Exchange::Unsent if is_reused => {}
+                Exchange::Broken(_) if is_reused => has_broken = true,
                 Exchange::Unsent => {
                     let reason = "a new connection was closed before a request was sent";
                     return Err(CallFault::connection(reason));
                 }
-                Exchange::Broken(mut fault) => {
+                Exchange::Broken(mut fault) | Exchange::Garbled(mut fault) => {
                     fault.has_connected = true;
                     return Err(fault);
                 }
@@ -269,13 +276,19 @@ impl Connection {
             Err(mut error) => {
                 return match error.take_message() {
                     Some(_) => Exchange::Unsent,
-                    None => Exchange::Broken(broken(&error.into_error())),
+                    None => {
+                        let error = error.into_error();
+                        match error.is_parse() {
+                            true => Exchange::Garbled(broken(&error)),
+                            false => Exchange::Broken(broken(&error)),
+                        }
+                    }
                 };
             }
         };
         match of_sdk(response).await {
             Ok(response) => Exchange::Answered(Box::new(response), self),
-            Err(fault) => Exchange::Broken(fault),
+            Err(fault) => Exchange::Garbled(fault),
         }
     }
 }
@@ -343,4 +356,88 @@ async fn of_sdk(response: Response<Incoming>) -> Result<HttpResponse, CallFault>
             .map_err(|_| wrong())?;
     }
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::{TcpListener, TcpStream},
+        sync::watch,
+        task::JoinSet,
+    };
+
+    use super::*;
+    use crate::transport::Tls;
+
+    fn pool() -> Pool {
+        let tls = Tls {
+            ca_file: None,
+            identity: None,
+            without: "",
+        };
+        let limit = Duration::from_secs(20);
+        Pool {
+            tls: Arc::new(KeptTls::new(tls)),
+            connect_limit: limit,
+            acknowledgement: limit,
+            idle: Mutex::default(),
+        }
+    }
+
+    /// Answers once, and then breaks the connection over each request, behind these bytes.
+    async fn serve(
+        mut stream: TcpStream,
+        behind: &'static [u8],
+        mut all_ask: watch::Receiver<usize>,
+        asked: Arc<watch::Sender<usize>>,
+    ) -> io::Result<()> {
+        let mut request = [0; 1 << 10];
+        while stream.read(&mut request).await? > 0 {
+            asked.send_modify(|count| *count += 1);
+            if *asked.borrow() > CONNECTIONS {
+                return stream.write_all(behind).await;
+            }
+            // Each has a connection of its own then.
+            let _ = all_ask.wait_for(|count| *count == CONNECTIONS).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?;
+        }
+        Ok(())
+    }
+
+    const CONNECTIONS: usize = 4;
+
+    /// A request over each idle connection would arrive as often.
+    #[tokio::test]
+    async fn a_request_whose_connection_breaks_is_sent_once_more() {
+        for (behind, expected) in [(&b""[..], 2), (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", 1)]
+        {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}/", listener.local_addr().unwrap());
+            let asked = Arc::new(watch::Sender::new(0));
+            let served = Arc::clone(&asked);
+            let server = tokio::spawn(async move {
+                let mut all = JoinSet::new();
+                while let Ok((stream, _)) = listener.accept().await {
+                    all.spawn(serve(stream, behind, served.subscribe(), Arc::clone(&served)));
+                }
+            });
+            let pool = Arc::new(pool());
+            let ask = |pool: Arc<Pool>| {
+                let mut request = HttpRequest::new(SdkBody::from("x"));
+                request.set_method("POST").unwrap();
+                request.set_uri(url.as_str()).unwrap();
+                async move { pool.ask(&request, Duration::from_secs(20)).await }
+            };
+            let calls: JoinSet<_> = (0..CONNECTIONS).map(|_| ask(Arc::clone(&pool))).collect();
+            assert!(calls.join_all().await.iter().all(Result::is_ok));
+            assert_eq!(pool.idle().len(), CONNECTIONS);
+            let fault = ask(Arc::clone(&pool)).await.unwrap_err();
+            assert!(fault.has_connected, "{fault}");
+            assert_eq!(*asked.borrow() - CONNECTIONS, expected, "{fault}");
+            server.abort();
+        }
+    }
 }
