@@ -266,16 +266,35 @@ fn names_a_request(headers: &Headers) -> bool {
 
 /// The code without what stands before and behind it in one of the protocols:
 /// `AWS.SimpleQueueService.NonExistentQueue`, `com.amazonaws.sqs#QueueDoesNotExist`,
-/// `NotFoundException`.
+/// `NotFoundException`. `KMS.` tells whose fault it is, and stays.
 fn plain(code: &str) -> &str {
-    let code = code.rsplit(['#', '.']).next().unwrap_or(code);
+    let code = match code.find("KMS.") {
+        Some(at) => &code[at..],
+        None => code.rsplit(['#', '.']).next().unwrap_or(code),
+    };
     code.strip_suffix("Exception").unwrap_or(code)
+}
+
+/// The name of a fault of the key by which a place is encrypted: `KmsDisabled`, `KMSDisabled` and
+/// `KMS.Disabled` are the same one.
+fn of_key(name: &str) -> Option<&str> {
+    let (start, fault) = name.split_at_checked(3)?;
+    let is_one = start.eq_ignore_ascii_case("kms");
+    is_one.then(|| fault.strip_prefix('.').unwrap_or(fault))
 }
 
 /// The part of the world that a code blames, if it is known.
 fn blame(code: &str) -> Option<Blame> {
     use Blame::{Event, Place, Service};
-    Some(match plain(code) {
+    let name = plain(code);
+    if let Some(fault) = of_key(name) {
+        return Some(Place(match fault {
+            "AccessDenied" => Cause::Denied,
+            "Throttled" | "Throttling" => Cause::Throttled,
+            _ => Cause::Misconfigured,
+        }));
+    }
+    Some(match name {
         "BatchRequestTooLong" | "MessageTooLong" => Event(RejectionKind::TooLarge),
         "InvalidMessageContents"
         | "InvalidArgument"
@@ -291,19 +310,9 @@ fn blame(code: &str) -> Option<Blame> {
         | "NotFound"
         | "ResourceNotFound"
         | "InvalidAddress"
-        | "UnsupportedOperation"
-        | "KmsDisabled"
-        | "KMSDisabled"
-        | "KmsInvalidKeyUsage"
-        | "KmsInvalidState"
-        | "KMSInvalidState"
-        | "KmsNotFound"
-        | "KMSNotFound"
-        | "KmsOptInRequired"
-        | "KMSOptInRequired" => Place(Cause::Misconfigured),
-        "AccessDenied" | "AuthorizationError" | "KmsAccessDenied" | "KMSAccessDenied" => {
-            Place(Cause::Denied)
-        }
+        | "InvalidState"
+        | "UnsupportedOperation" => Place(Cause::Misconfigured),
+        "AccessDenied" | "AuthorizationError" => Place(Cause::Denied),
         "RequestThrottled"
         | "LimitExceeded"
         | "ProvisionedThroughputExceeded"
@@ -311,11 +320,9 @@ fn blame(code: &str) -> Option<Blame> {
         | "Throttling"
         | "RequestLimitExceeded"
         | "TooManyRequests"
-        | "OverLimit"
-        | "KmsThrottled"
-        | "KMSThrottling"
-        | "KmsThrottling" => Place(Cause::Throttled),
-        "InternalError"
+        | "OverLimit" => Place(Cause::Throttled),
+        "ConcurrentAccess"
+        | "InternalError"
         | "InternalFailure"
         | "InternalServerError"
         | "ResourceInUse"
@@ -344,9 +351,7 @@ fn fix(name: &str, blame: Blame) -> &'static str {
             "; renew the credentials, or set the clock"
         }
         (_, Blame::Service(Cause::Denied)) => "; correct the credentials, or the region",
-        (name, Blame::Place(Cause::Denied | Cause::Misconfigured))
-            if name.to_ascii_lowercase().starts_with("kms") =>
-        {
+        (name, Blame::Place(Cause::Denied | Cause::Misconfigured)) if of_key(name).is_some() => {
             "; see the key by which it is encrypted, and the right to use it"
         }
         (_, Blame::Place(Cause::Denied)) => "; allow it to our user or role",
@@ -413,12 +418,37 @@ mod tests {
             ("NotFound", true, Place(Cause::Misconfigured)),
             ("AccessDeniedException", true, Place(Cause::Denied)),
             ("AuthorizationError", true, Place(Cause::Denied)),
-            ("KMS.AccessDeniedException", true, Place(Cause::Denied)),
+            ("ConcurrentAccessException", true, Place(Cause::Unknown)),
+            ("InvalidStateException", true, Place(Cause::Misconfigured)),
             ("SignatureDoesNotMatch", true, Service(Cause::Denied)),
             ("ExpiredTokenException", true, Service(Cause::Denied)),
         ] {
             let refusal = Refusal::of_entry(code, None, is_our_fault);
             assert_eq!(refusal.blame, expected, "{code}");
+        }
+    }
+
+    /// In SQS they have a point behind `KMS`, and elsewhere none.
+    #[test]
+    fn a_fault_of_a_key_is_the_places() {
+        for (fault, cause) in [
+            ("AccessDenied", Cause::Denied),
+            ("Disabled", Cause::Misconfigured),
+            ("InvalidKeyUsage", Cause::Misconfigured),
+            ("InvalidState", Cause::Misconfigured),
+            ("NotFound", Cause::Misconfigured),
+            ("OptInRequired", Cause::Misconfigured),
+            ("Throttling", Cause::Throttled),
+            ("Throttled", Cause::Throttled),
+            ("SomethingNew", Cause::Misconfigured),
+        ] {
+            for start in ["KMS.", "com.amazonaws.sqs#KMS.", "Kms", "com.amazonaws.sqs#Kms", "KMS"] {
+                let code = format!("{start}{fault}Exception");
+                let refusal = Refusal::of_entry(&code, None, true);
+                assert_eq!(refusal.blame, Blame::Place(cause), "{code}");
+                let has_fix = refusal.reason.contains("see the key");
+                assert_eq!(has_fix, cause != Cause::Throttled, "{}", refusal.reason);
+            }
         }
     }
 
