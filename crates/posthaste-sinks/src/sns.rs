@@ -17,7 +17,10 @@ use crate::{
         lane::{BatchPublisher, Target},
         message::call_limits,
     },
-    descriptors::sns::{EVENT_BYTES_MAX, SNS},
+    descriptors::{
+        sns::{EVENT_BYTES_MAX, SNS},
+        sqs::REGION,
+    },
     publisher::WorkerLane,
 };
 
@@ -41,6 +44,10 @@ impl SnsSink {
         let path = String::from_utf8(address.path()?).unwrap_or_default();
         let (arn, names) =
             Arn::parse(&path).map_err(|fault| address.misconfigured(fault.to_owned()))?;
+        if address.text(&REGION).is_some_and(|region| region != arn.region) {
+            let reason = "`region` is another one than the ARN's: leave it out";
+            return Err(address.misconfigured(reason.to_owned()));
+        }
         Ok(Self {
             account: Account::of(address, Some(&arn.region))?,
             arn: Arc::new(arn),
@@ -121,6 +128,10 @@ mod tests {
             (
                 "sns://arn:aws:sns:eu-central-1:123456789012:{key}",
                 "`{topic}` alone",
+            ),
+            (
+                "sns://arn:aws:sns:eu-central-1:123456789012:a?region=eu-west-1",
+                "leave it out",
             ),
             (
                 "sns://arn:aws:sns:eu-central-1:123456789012:a?endpoint=x",

@@ -126,8 +126,14 @@ impl Refusal {
                 let meta = refused.err().meta();
                 match meta.code() {
                     Some(code) => {
-                        // Where it is not known, an event is the last to be blamed.
-                        let blame = blame(code).unwrap_or(Blame::Place(Cause::Unknown));
+                        let blame = match blame(code) {
+                            Some(Blame::Event(_)) if names_topic(meta.message()) => {
+                                Blame::Place(Cause::Misconfigured)
+                            }
+                            Some(blame) => blame,
+                            // An event is the last to be blamed.
+                            None => Blame::Place(Cause::Unknown),
+                        };
                         Self::said(blame, code, meta.message())
                     }
                     None => Self::of_status(refused.raw()),
@@ -283,6 +289,13 @@ fn of_key(name: &str) -> Option<&str> {
     is_one.then(|| fault.strip_prefix('.').unwrap_or(fault))
 }
 
+/// Whether SNS says that it is the topic's ARN that it does not take: it is of another region, or
+/// account.
+fn names_topic(words: Option<&str>) -> bool {
+    let parameter = words.and_then(|words| words.strip_prefix("Invalid parameter: "));
+    parameter.is_some_and(|name| name.starts_with("TopicArn") || name.starts_with("TargetArn"))
+}
+
 /// The part of the world that a code blames, if it is known.
 fn blame(code: &str) -> Option<Blame> {
     use Blame::{Event, Place, Service};
@@ -358,6 +371,7 @@ fn fix(name: &str, blame: Blame) -> &'static str {
         ("NonExistentQueue" | "QueueDoesNotExist" | "NotFound" | "ResourceNotFound", _) => {
             "; create it, or correct name, region and account"
         }
+        ("InvalidParameter", Blame::Place(_)) => "; correct ARN, region or `endpoint`",
         ("ProvisionedThroughputExceeded", _) => "; give it more shards, or on-demand capacity",
         _ => "",
     }

@@ -21,6 +21,10 @@ pub(super) fn trials() -> Vec<Trial> {
             "the_answer_to_another_request_stores_nothing",
             the_answer_to_another_request_stores_nothing,
         ),
+        trial(
+            "an_arn_that_sns_does_not_take_is_no_events_fault",
+            an_arn_that_sns_does_not_take_is_no_events_fault,
+        ),
         trial("topics_fail_alone", topics_fail_alone),
         trial(
             "a_topic_holds_up_no_other_however_it_fails",
@@ -72,6 +76,28 @@ async fn the_answer_to_another_request_stores_nothing() {
     server.heal(&place.name);
     accept(&mut flight, &plain(10)).await;
     assert_eq!(place.events().len(), 20);
+}
+
+/// That of a topic of another region, as a wrong `endpoint` makes it.
+async fn an_arn_that_sns_does_not_take_is_no_events_fault() {
+    let server = MotoServer::shared();
+    let place = Place::new(server, "");
+    let words = "Invalid+parameter:+TopicArn";
+    let answer = format!(
+        "%3CErrorResponse%3E%3CError%3E%3CType%3ESender%3C/Type%3E%3CCode%3EInvalidParameter\
+         %3C/Code%3E%3CMessage%3E{words}%3C/Message%3E%3C/Error%3E%3C/ErrorResponse%3E"
+    );
+    server.fail(&place.name, &format!("status=400&body={answer}"));
+    for count in [1, 10] {
+        let mut flight = lane(&place.sink_with("")).await;
+        for outcome in send(&mut flight, &plain(count)).await {
+            let (why, words) = cause(&outcome);
+            assert_eq!(why, Cause::Misconfigured, "{words}");
+            assert!(words.contains("correct ARN, region"), "{words}");
+        }
+    }
+    server.heal(&place.name);
+    accept(&mut lane(&place.sink_with("")).await, &plain(3)).await;
 }
 
 async fn topics_fail_alone() {
