@@ -39,7 +39,7 @@ const NAME_BYTES_MAX: usize = 128;
 
 /// Puts each record into a stream, and accepts it once Kinesis has answered that it has it.
 pub struct KinesisSink {
-    account: Account,
+    account: Arc<Account>,
     target: Arc<Target>,
 }
 
@@ -52,7 +52,7 @@ impl KinesisSink {
             address.misconfigured(format!("a stream is `kinesis://NAME`: {fault}"))
         })?;
         Ok(Self {
-            account: Account::of(address, None)?,
+            account: Arc::new(Account::of(address, None)?),
             target: Arc::new(Target {
                 kind: "stream",
                 names,
@@ -70,10 +70,16 @@ impl KinesisSink {
 
     async fn open(&self, spec: &LaneSpec) -> Result<BatchPublisher<Streams>, Refusal> {
         let connections = self.account.connections(spec);
-        let config = self.account.config().await?;
+        let config = &self.account.config().await?;
         let streams = Streams::new(config, connections.clone());
-        let target = Arc::clone(&self.target);
-        Ok(BatchPublisher::new(streams, target, connections, spec))
+        let (account, target) = (Arc::clone(&self.account), Arc::clone(&self.target));
+        Ok(BatchPublisher::new(
+            streams,
+            account,
+            target,
+            connections,
+            spec,
+        ))
     }
 }
 
@@ -84,12 +90,14 @@ impl Sink for KinesisSink {
     }
 
     async fn check(&self) -> Result<CheckReport, SinkError> {
-        within(OPEN_LIMIT, Box::pin(survey::survey(self)), || self.name()).await
+        let asking = self.account.asking(Box::pin(survey::survey(self)));
+        within(OPEN_LIMIT, asking, || self.name()).await
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
         let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
-        let publisher = within(limit, Box::pin(self.open(&spec)), || self.name()).await?;
+        let asking = self.account.asking(Box::pin(self.open(&spec)));
+        let publisher = within(limit, asking, || self.name()).await?;
         Ok(Box::new(WorkerLane::spawn(publisher)))
     }
 }

@@ -32,7 +32,7 @@ const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
 /// Publishes each record to a topic, and accepts it once SNS has answered that it has it.
 pub struct SnsSink {
-    account: Account,
+    account: Arc<Account>,
     /// Its name is that of the target, and is left out.
     arn: Arc<Arn>,
     target: Arc<Target>,
@@ -44,12 +44,15 @@ impl SnsSink {
         let path = String::from_utf8(address.path()?).unwrap_or_default();
         let (arn, names) =
             Arn::parse(&path).map_err(|fault| address.misconfigured(fault.to_owned()))?;
-        if address.text(&REGION).is_some_and(|region| region != arn.region) {
+        if address
+            .text(&REGION)
+            .is_some_and(|region| region != arn.region)
+        {
             let reason = "`region` is another one than the ARN's: leave it out";
             return Err(address.misconfigured(reason.to_owned()));
         }
         Ok(Self {
-            account: Account::of(address, Some(&arn.region))?,
+            account: Arc::new(Account::of(address, Some(&arn.region))?),
             arn: Arc::new(arn),
             target: Arc::new(Target {
                 kind: "topic",
@@ -68,10 +71,16 @@ impl SnsSink {
 
     async fn open(&self, spec: &LaneSpec) -> Result<BatchPublisher<Topics>, Refusal> {
         let connections = self.account.connections(spec);
-        let config = self.account.config().await?;
+        let config = &self.account.config().await?;
         let topics = Topics::new(config, connections.clone(), Arc::clone(&self.arn));
-        let target = Arc::clone(&self.target);
-        Ok(BatchPublisher::new(topics, target, connections, spec))
+        let (account, target) = (Arc::clone(&self.account), Arc::clone(&self.target));
+        Ok(BatchPublisher::new(
+            topics,
+            account,
+            target,
+            connections,
+            spec,
+        ))
     }
 }
 
@@ -82,12 +91,14 @@ impl Sink for SnsSink {
     }
 
     async fn check(&self) -> Result<CheckReport, SinkError> {
-        within(OPEN_LIMIT, Box::pin(survey::survey(self)), || self.name()).await
+        let asking = self.account.asking(Box::pin(survey::survey(self)));
+        within(OPEN_LIMIT, asking, || self.name()).await
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
         let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
-        let publisher = within(limit, Box::pin(self.open(&spec)), || self.name()).await?;
+        let asking = self.account.asking(Box::pin(self.open(&spec)));
+        let publisher = within(limit, asking, || self.name()).await?;
         Ok(Box::new(WorkerLane::spawn(publisher)))
     }
 }

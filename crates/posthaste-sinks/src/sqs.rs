@@ -30,7 +30,7 @@ const NAME_BYTES_MAX: usize = 80;
 
 /// Sends each record to a queue, and accepts it once SQS has answered that it has it.
 pub struct SqsSink {
-    account: Account,
+    account: Arc<Account>,
     /// The account of the queues, where it is not ours.
     owner: Option<String>,
     target: Arc<Target>,
@@ -53,7 +53,7 @@ impl SqsSink {
         let names = NamePattern::new(name, NAME_BYTES_MAX, Dots::OfFifo)
             .map_err(|fault| address.misconfigured(format!("a queue is `sqs://NAME`: {fault}")))?;
         Ok(Self {
-            account: Account::of(address, None)?,
+            account: Arc::new(Account::of(address, None)?),
             owner: owner.map(str::to_owned),
             target: Arc::new(Target {
                 kind: "queue",
@@ -73,7 +73,7 @@ impl SqsSink {
 
     async fn open(&self, spec: &LaneSpec) -> Result<BatchPublisher<Queues>, Refusal> {
         let connections = self.account.connections(spec);
-        let config = self.account.config().await?;
+        let config = &self.account.config().await?;
         let queues = Queues::new(
             config,
             connections.clone(),
@@ -83,8 +83,14 @@ impl SqsSink {
         if let Some(name) = self.target.names.only_name() {
             queues.url(name).await?;
         }
-        let target = Arc::clone(&self.target);
-        Ok(BatchPublisher::new(queues, target, connections, spec))
+        let (account, target) = (Arc::clone(&self.account), Arc::clone(&self.target));
+        Ok(BatchPublisher::new(
+            queues,
+            account,
+            target,
+            connections,
+            spec,
+        ))
     }
 }
 
@@ -95,12 +101,14 @@ impl Sink for SqsSink {
     }
 
     async fn check(&self) -> Result<CheckReport, SinkError> {
-        within(OPEN_LIMIT, Box::pin(survey::survey(self)), || self.name()).await
+        let asking = self.account.asking(Box::pin(survey::survey(self)));
+        within(OPEN_LIMIT, asking, || self.name()).await
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
         let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
-        let publisher = within(limit, Box::pin(self.open(&spec)), || self.name()).await?;
+        let asking = self.account.asking(Box::pin(self.open(&spec)));
+        let publisher = within(limit, asking, || self.name()).await?;
         Ok(Box::new(WorkerLane::spawn(publisher)))
     }
 }

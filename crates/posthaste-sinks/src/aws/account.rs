@@ -5,9 +5,15 @@ use std::{sync::Arc, time::Duration};
 use aws_config::{BehaviorVersion, Region, SdkConfig, identity::IdentityCache};
 use aws_credential_types::Credentials;
 use posthaste_engine::{Cause, LaneSpec, SinkError};
-use tokio::{sync::OnceCell, time::timeout};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
 
-use super::{connector::Connections, fault::Refusal};
+use super::{
+    connector::Connections,
+    fault::{Blame, Refusal},
+};
 use crate::{
     address::Address,
     descriptors::sqs::{ACCESS_KEY_ID, CA_FILE, ENDPOINT, PROFILE, REGION, SECRET_ACCESS_KEY},
@@ -21,6 +27,10 @@ pub(crate) const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 /// that does not answer. Less than opening, so that it is told what was missing.
 const SEARCH_LIMIT: Duration = Duration::from_millis(2_000);
 
+/// Credentials that are refused are looked for again after this time, and no sooner: somebody may
+/// have renewed them in a file, which the search reads once.
+const SEARCH_AGAIN: Duration = Duration::from_secs(30);
+
 /// Credentials, region and endpoint of a sink.
 #[derive(Debug)]
 pub(crate) struct Account {
@@ -30,7 +40,14 @@ pub(crate) struct Account {
     /// Those of the address; none: they are looked for.
     credentials: Option<Credentials>,
     tls: Arc<KeptTls>,
-    loaded: OnceCell<SdkConfig>,
+    found: Mutex<Option<Found>>,
+}
+
+/// The end of a search for region and credentials.
+#[derive(Debug)]
+struct Found {
+    config: SdkConfig,
+    since: Instant,
 }
 
 impl Account {
@@ -72,7 +89,7 @@ impl Account {
             endpoint,
             credentials,
             tls: Arc::new(KeptTls::new(tls)),
-            loaded: OnceCell::new(),
+            found: Mutex::default(),
         })
     }
 
@@ -98,15 +115,45 @@ impl Account {
     ///
     /// # Errors
     /// There is no region.
-    pub(crate) async fn config(&self) -> Result<&SdkConfig, Refusal> {
-        let load = async || match timeout(SEARCH_LIMIT, self.load()).await {
-            Ok(config) if config.region().is_some() => Ok(config),
+    pub(crate) async fn config(&self) -> Result<SdkConfig, Refusal> {
+        let mut found = self.found.lock().await;
+        if let Some(found) = &*found {
+            return Ok(found.config.clone());
+        }
+        match timeout(SEARCH_LIMIT, self.load()).await {
+            Ok(config) if config.region().is_some() => {
+                let since = Instant::now();
+                let found = found.insert(Found { config, since });
+                Ok(found.config.clone())
+            }
             _ => Err(Refusal::of_service(
                 Cause::Misconfigured,
                 "no region is set: add `region=` to the address, or set `AWS_REGION`",
             )),
-        };
-        self.loaded.get_or_try_init(load).await
+        }
+    }
+
+    /// The same answer. After one that refuses our credentials, the next lane looks for others.
+    pub(crate) async fn asking<T>(
+        &self,
+        asking: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        let answer = asking.await;
+        if let Err(refusal) = &answer {
+            self.refused(refusal);
+        }
+        answer
+    }
+
+    /// A request was refused.
+    pub(crate) fn refused(&self, refusal: &Refusal) {
+        if refusal.blame != Blame::Service(Cause::Denied) {
+            return;
+        }
+        // Another one that searches now needs no word.
+        if let Ok(mut found) = self.found.try_lock() {
+            found.take_if(|found| found.since.elapsed() >= SEARCH_AGAIN);
+        }
     }
 
     async fn load(&self) -> SdkConfig {
@@ -145,6 +192,28 @@ fn is_endpoint(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// They may have been renewed in a file.
+    #[tokio::test(start_paused = true)]
+    async fn credentials_that_are_refused_are_looked_for_again() {
+        let url = "sqs://q?region=r&access_key_id=a&secret_access_key=b";
+        let account = Account::of(&Address::parse(url).unwrap(), None)
+            .ok()
+            .unwrap();
+        let config = SdkConfig::builder().build();
+        let since = Instant::now();
+        *account.found.lock().await = Some(Found { config, since });
+        let refusal = |code| Refusal::of_entry(code, None, true);
+        tokio::time::advance(SEARCH_AGAIN - Duration::from_secs(1)).await;
+        account.refused(&refusal("ExpiredToken"));
+        assert!(account.found.lock().await.is_some());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        account.refused(&refusal("AccessDenied"));
+        account.refused(&refusal("InternalError"));
+        assert!(account.found.lock().await.is_some());
+        account.refused(&refusal("ExpiredToken"));
+        assert!(account.found.lock().await.is_none());
+    }
 
     #[test]
     fn an_endpoint_is_a_server() {

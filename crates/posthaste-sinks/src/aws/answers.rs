@@ -59,7 +59,10 @@ mod tests {
             assert_eq!(ours.place(&name), None, "{name}");
             ours.failed(&name, Refusal::of_entry("InternalError", None, false));
         }
-        assert_eq!(ours.all, [Err(Refusal::unanswered()), Err(Refusal::unanswered())]);
+        assert_eq!(
+            ours.all,
+            [Err(Refusal::unanswered()), Err(Refusal::unanswered())]
+        );
         let at = ours.place(&ours.name(1)).unwrap();
         ours.stored(at);
         assert_eq!(ours.all, [Err(Refusal::unanswered()), Ok(())]);

@@ -402,7 +402,9 @@ mod tests {
             }
             // Each has a connection of its own then.
             let _ = all_ask.wait_for(|count| *count == CONNECTIONS).await;
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?;
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                .await?;
         }
         Ok(())
     }
@@ -412,8 +414,10 @@ mod tests {
     /// A request over each idle connection would arrive as often.
     #[tokio::test]
     async fn a_request_whose_connection_breaks_is_sent_once_more() {
-        for (behind, expected) in [(&b""[..], 2), (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", 1)]
-        {
+        for (behind, expected) in [
+            (&b""[..], 2),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", 1),
+        ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}/", listener.local_addr().unwrap());
             let asked = Arc::new(watch::Sender::new(0));
@@ -421,7 +425,12 @@ mod tests {
             let server = tokio::spawn(async move {
                 let mut all = JoinSet::new();
                 while let Ok((stream, _)) = listener.accept().await {
-                    all.spawn(serve(stream, behind, served.subscribe(), Arc::clone(&served)));
+                    all.spawn(serve(
+                        stream,
+                        behind,
+                        served.subscribe(),
+                        Arc::clone(&served),
+                    ));
                 }
             });
             let pool = Arc::new(pool());

@@ -456,7 +456,13 @@ mod tests {
             ("Throttled", Cause::Throttled),
             ("SomethingNew", Cause::Misconfigured),
         ] {
-            for start in ["KMS.", "com.amazonaws.sqs#KMS.", "Kms", "com.amazonaws.sqs#Kms", "KMS"] {
+            for start in [
+                "KMS.",
+                "com.amazonaws.sqs#KMS.",
+                "Kms",
+                "com.amazonaws.sqs#Kms",
+                "KMS",
+            ] {
                 let code = format!("{start}{fault}Exception");
                 let refusal = Refusal::of_entry(&code, None, true);
                 assert_eq!(refusal.blame, Blame::Place(cause), "{code}");

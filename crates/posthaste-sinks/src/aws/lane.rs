@@ -14,7 +14,7 @@ use std::{
 };
 
 use posthaste_engine::{
-    Cause, Decision, FenceKind, KeyOrder, LaneSpec, Outcome, Record, RejectionKind, SinkInfo,
+    Decision, FenceKind, KeyOrder, LaneSpec, Outcome, Record, RejectionKind, SinkInfo,
     Unavailability, WaitingRecord,
 };
 use tokio::{
@@ -23,6 +23,7 @@ use tokio::{
 };
 
 use super::{
+    account::Account,
     answers::Answer,
     call::{self, Call, InCall, Told},
     connector::Connections,
@@ -124,6 +125,7 @@ struct Patience {
 /// The publisher of a lane.
 pub(crate) struct BatchPublisher<S: Service> {
     service: Arc<S>,
+    account: Arc<Account>,
     target: Arc<Target>,
     connections: Connections,
     patience: Patience,
@@ -151,12 +153,14 @@ pub(crate) type Note<M> = Option<(Arc<str>, Arc<M>)>;
 impl<S: Service> BatchPublisher<S> {
     pub(crate) fn new(
         service: S,
+        account: Arc<Account>,
         target: Arc<Target>,
         connections: Connections,
         spec: &LaneSpec,
     ) -> Self {
         Self {
             service: Arc::new(service),
+            account,
             target,
             connections,
             patience: Patience {
@@ -210,7 +214,10 @@ impl<S: Service> BatchPublisher<S> {
             Blame::Unclear(_) if has_topic && told.is_of_event => Ok(Outcome::silent(reason)),
             Blame::Unclear(_) if has_topic => Ok(Outcome::later(reason)),
             Blame::Place(cause) | Blame::Unclear(cause) => Err(Unavailability::new(cause, reason)),
-            Blame::Service(_) => Err(refusal.unavailability()),
+            Blame::Service(_) => {
+                self.account.refused(&refusal);
+                Err(refusal.unavailability())
+            }
         }
     }
 

@@ -21,7 +21,7 @@ const NOBODYS: &str = "posthaste-check";
 /// # Errors
 /// Nothing could be put.
 pub(super) async fn survey(sink: &KinesisSink) -> Result<CheckReport, Refusal> {
-    let config = sink.account.config().await?;
+    let config = &sink.account.config().await?;
     let region = config.region().map(ToString::to_string);
     let connections = sink.account.connections_to_check();
     let streams = Streams::new(config, connections.clone());

@@ -17,7 +17,7 @@ const NOBODYS: &str = "posthaste-check";
 /// # Errors
 /// Nothing could be published.
 pub(super) async fn survey(sink: &SnsSink) -> Result<CheckReport, Refusal> {
-    let config = sink.account.config().await?;
+    let config = &sink.account.config().await?;
     let region = config.region().map(ToString::to_string);
     let connections = sink.account.connections_to_check();
     let topics = Topics::new(config, connections.clone(), Arc::clone(&sink.arn));

@@ -10,9 +10,7 @@ use aws_sdk_sqs::{
     Client,
     config::{Builder, StalledStreamProtectionConfig},
     error::BuildError,
-    types::{
-        MessageAttributeValue, SendMessageBatchRequestEntry, SendMessageBatchResultEntry,
-    },
+    types::{MessageAttributeValue, SendMessageBatchRequestEntry, SendMessageBatchResultEntry},
 };
 use md5::{Digest as _, Md5};
 use posthaste_engine::{Cause, RejectionKind};

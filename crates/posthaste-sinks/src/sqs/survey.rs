@@ -19,7 +19,7 @@ const NOBODYS: &str = "posthaste-check";
 /// # Errors
 /// Nothing could be sent.
 pub(super) async fn survey(sink: &SqsSink) -> Result<CheckReport, Refusal> {
-    let config = sink.account.config().await?;
+    let config = &sink.account.config().await?;
     let region = config.region().map(ToString::to_string);
     let connections = sink.account.connections_to_check();
     let queues = Queues::new(

@@ -44,7 +44,11 @@ pub(crate) fn put_off(outcome: &Outcome) -> &str {
 
 /// Whatever is wrong with the place of the topic `away`, which stands so in its requests: that of
 /// the topic `there` takes events, over the same lane.
-pub(crate) async fn expect_places_fail_alone(server: &MotoServer, sink: &Arc<dyn Sink>, away: &str) {
+pub(crate) async fn expect_places_fail_alone(
+    server: &MotoServer,
+    sink: &Arc<dyn Sink>,
+    away: &str,
+) {
     let mut events = plain(20);
     for (at, event) in events.iter_mut().enumerate() {
         event.topic = if at % 2 == 0 { "there" } else { "away" }.to_owned();
@@ -63,7 +67,10 @@ pub(crate) async fn expect_places_fail_alone(server: &MotoServer, sink: &Arc<dyn
                 _ => {
                     let told = put_off(outcome);
                     assert!(told.contains(words), "{fault}: {told}");
-                    assert!(told.contains(away.trim_start_matches('/')), "{fault}: {told}");
+                    assert!(
+                        told.contains(away.trim_start_matches('/')),
+                        "{fault}: {told}"
+                    );
                 }
             }
         }

@@ -155,7 +155,9 @@ async fn a_queue_of_a_topic_holds_up_no_other_however_it_fails() {
     let name = unique_name("sink");
     let url = format!("sqs://{name}-{{topic}}?{}", server.options());
     for place in ["there", "away"] {
-        let _ = server.client().create_queue(&format!("{name}-{place}"), &[]);
+        let _ = server
+            .client()
+            .create_queue(&format!("{name}-{place}"), &[]);
     }
     let sink = open(&url).unwrap();
     for text in [format!("{name}-away"), format!("/{name}-away")] {
