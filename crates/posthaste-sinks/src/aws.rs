@@ -11,6 +11,7 @@ pub(crate) mod account;
 pub(crate) mod answers;
 mod call;
 pub(crate) mod connector;
+mod credentials;
 pub(crate) mod digest;
 pub(crate) mod fault;
 pub(crate) mod lane;

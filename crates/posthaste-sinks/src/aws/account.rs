@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use aws_config::{BehaviorVersion, Region, SdkConfig, identity::IdentityCache};
-use aws_credential_types::Credentials;
+use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use posthaste_engine::{Cause, LaneSpec, SinkError};
 use tokio::{
     sync::Mutex,
@@ -12,6 +12,7 @@ use tokio::{
 
 use super::{
     connector::Connections,
+    credentials::Signing,
     fault::{Blame, Refusal},
 };
 use crate::{
@@ -172,7 +173,12 @@ impl Account {
         if let Some(credentials) = &self.credentials {
             loader = loader.credentials_provider(credentials.clone());
         }
-        loader.load().await
+        let config = loader.load().await;
+        let Some(found) = config.credentials_provider() else {
+            return config;
+        };
+        let signing = SharedCredentialsProvider::new(Signing(found));
+        config.into_builder().credentials_provider(signing).build()
     }
 }
 

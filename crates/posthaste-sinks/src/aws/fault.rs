@@ -11,6 +11,7 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use posthaste_engine::{Cause, RejectionKind, SinkError, Unavailability};
 use tokio::time::timeout;
 
+use super::credentials::NoHeader;
 use crate::transport::TransportError;
 
 /// Characters of a service's own words that are told, at the most.
@@ -211,6 +212,12 @@ impl Refusal {
     /// There are no credentials. Of the errors below, only the kind is told: what a server of
     /// credentials answers may hold some.
     pub(crate) fn of_credentials(error: &CredentialsError) -> Self {
+        if let Some(fault) = error
+            .source()
+            .and_then(<dyn Error>::downcast_ref::<NoHeader>)
+        {
+            return Self::of_service(Cause::Denied, fault.to_string());
+        }
         let (cause, fix) = match error {
             CredentialsError::ProviderTimedOut(_) => (Cause::Connection, ""),
             CredentialsError::CredentialsNotLoaded(_) => (
