@@ -16,6 +16,8 @@ use crate::transport::TransportError;
 
 /// Characters of a service's own words that are told, at the most.
 const EXCERPT_CHARS: usize = 300;
+/// The same of a code, which is one word.
+const CODE_CHARS: usize = 80;
 
 /// The part of the world that is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,11 +149,11 @@ impl Refusal {
 
     fn said(blame: Blame, code: &str, words: Option<&str>) -> Self {
         let name = plain(code);
-        let mut reason = format!("the service answered {name}");
+        let mut reason = format!("the service answered {}", excerpt(name, CODE_CHARS));
         // Of a signature it would tell what was signed, the session's token among it.
         let is_told = !matches!(blame, Blame::Service(_));
         if let Some(words) = words.filter(|words| is_told && !words.is_empty()) {
-            reason += &format!(": {}", excerpt(words));
+            reason += &format!(": {}", excerpt(words, EXCERPT_CHARS));
         }
         reason += fix(name, blame);
         Self { blame, reason }
@@ -203,7 +205,10 @@ impl Refusal {
         match credentials {
             Some(found) => Self::of_credentials(found),
             None => {
-                let reason = format!("the request was not made: {}", excerpt(&root.to_string()));
+                let reason = format!(
+                    "the request was not made: {}",
+                    excerpt(&root.to_string(), EXCERPT_CHARS)
+                );
                 Self::of_service(Cause::Connection, reason)
             }
         }
@@ -385,11 +390,11 @@ fn fix(name: &str, blame: Blame) -> &'static str {
 }
 
 /// The beginning of a text from outside, in one line.
-fn excerpt(text: &str) -> String {
+fn excerpt(text: &str, chars_max: usize) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control());
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
     let line = words.join(" ");
-    match line.char_indices().nth(EXCERPT_CHARS) {
+    match line.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
@@ -476,6 +481,20 @@ mod tests {
                 let has_fix = refusal.reason.contains("see the key");
                 assert_eq!(has_fix, cause != Cause::Throttled, "{}", refusal.reason);
             }
+        }
+    }
+
+    #[test]
+    fn a_code_is_one_short_line() {
+        for (code, told) in [
+            ("Strange\n\u{1b}[2Jcode\r", "Strange [2Jcode"),
+            (
+                &*"x".repeat(5_000),
+                &*format!("{}…", "x".repeat(CODE_CHARS)),
+            ),
+        ] {
+            let refusal = Refusal::of_entry(code, None, false);
+            assert_eq!(refusal.reason, format!("the service answered {told}"));
         }
     }
 
