@@ -17,3 +17,4 @@ pub(crate) mod fault;
 pub(crate) mod lane;
 pub(crate) mod message;
 pub(crate) mod place_name;
+pub(crate) mod target;

@@ -14,8 +14,9 @@ use crate::{
     aws::{
         account::{Account, OPEN_LIMIT},
         fault::{Refusal, within},
-        lane::{BatchPublisher, CallLimits, Target},
+        lane::BatchPublisher,
         place_name::{Dots, NamePattern},
+        target::{CallLimits, Target},
     },
     descriptors::kinesis::{EVENT_BYTES_MAX, KINESIS},
     publisher::WorkerLane,

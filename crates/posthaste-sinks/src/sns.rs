@@ -14,8 +14,9 @@ use crate::{
     aws::{
         account::{Account, OPEN_LIMIT},
         fault::{Refusal, within},
-        lane::{BatchPublisher, Target},
+        lane::BatchPublisher,
         message::call_limits,
+        target::Target,
     },
     descriptors::{
         sns::{EVENT_BYTES_MAX, SNS},

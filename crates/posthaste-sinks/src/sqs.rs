@@ -13,9 +13,10 @@ use crate::{
     aws::{
         account::{Account, OPEN_LIMIT},
         fault::{Refusal, within},
-        lane::{BatchPublisher, Target},
+        lane::BatchPublisher,
         message::call_limits,
         place_name::{Dots, NamePattern},
+        target::Target,
     },
     descriptors::sqs::{EVENT_BYTES_MAX, SQS},
     publisher::WorkerLane,

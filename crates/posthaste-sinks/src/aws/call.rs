@@ -7,7 +7,7 @@ use posthaste_engine::Cause;
 use super::{
     answers::Answer,
     fault::{Blame, Refusal},
-    lane::Service,
+    target::Service,
 };
 
 /// A place that fails over so many single events, and takes none, fails over all.

@@ -1,28 +1,12 @@
 //! Credentials are looked at before they sign a request: the SDK panics over an id that makes no
 //! header, as one with a line break at its end.
 
-use std::{error::Error, fmt};
-
 use aws_credential_types::{
     Credentials,
     provider::{ProvideCredentials, SharedCredentialsProvider, error::CredentialsError, future},
 };
 
-/// A part of credentials makes no header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NoHeader(&'static str);
-
-impl fmt::Display for NoHeader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(part) = self;
-        write!(
-            f,
-            "{part} has a line break, or another character that no header may have; remove it"
-        )
-    }
-}
-
-impl Error for NoHeader {}
+use super::fault::NoHeader;
 
 /// Those of another provider, if they can sign a request.
 #[derive(Debug)]

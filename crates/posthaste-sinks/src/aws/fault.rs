@@ -11,7 +11,6 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use posthaste_engine::{Cause, RejectionKind, SinkError, Unavailability};
 use tokio::time::timeout;
 
-use super::credentials::NoHeader;
 use crate::transport::TransportError;
 
 /// Characters of a service's own words that are told, at the most.
@@ -57,6 +56,22 @@ impl fmt::Display for CallFault {
 }
 
 impl Error for CallFault {}
+
+/// A part of credentials makes no header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoHeader(pub(crate) &'static str);
+
+impl fmt::Display for NoHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(part) = self;
+        write!(
+            f,
+            "{part} has a line break, or another character that no header may have; remove it"
+        )
+    }
+}
+
+impl Error for NoHeader {}
 
 impl CallFault {
     pub(crate) fn connection(reason: impl Into<String>) -> Self {

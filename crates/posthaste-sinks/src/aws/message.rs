@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{
     digest::sha256,
-    lane::{CallLimits, Encoded, Target},
+    target::{CallLimits, Encoded, Target},
 };
 use crate::{descriptors::sqs::CALLS_MAX, jsonl};
 

@@ -7,7 +7,7 @@ use posthaste_engine::{Outcome, Record, RejectionKind, wire_id_room};
 use crate::{
     aws::{
         digest::sha256,
-        lane::{Encoded, Target},
+        target::{Encoded, Target},
     },
     jsonl,
 };
@@ -68,8 +68,8 @@ mod tests {
 
     use super::*;
     use crate::aws::{
-        lane::CallLimits,
         place_name::{Dots, NamePattern},
+        target::CallLimits,
     };
 
     fn target() -> Target {

@@ -16,7 +16,7 @@ use crate::aws::{
     answers::Answer,
     connector::Connections,
     fault::{Blame, Refusal},
-    lane::Service,
+    target::Service,
 };
 
 /// The streams of our account.

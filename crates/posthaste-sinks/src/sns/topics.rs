@@ -16,8 +16,8 @@ use crate::aws::{
     answers::{Answer, Answers},
     connector::Connections,
     fault::{Blame, Refusal},
-    lane::Service,
     message::{Message, STRING},
+    target::Service,
 };
 
 /// The topics of an account.

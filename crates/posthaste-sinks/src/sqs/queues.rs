@@ -19,8 +19,8 @@ use crate::aws::{
     answers::{Answer, Answers},
     connector::Connections,
     fault::{Blame, Refusal},
-    lane::Service,
     message::{Message, STRING},
+    target::Service,
 };
 
 /// Queues that are remembered, before all are forgotten.
