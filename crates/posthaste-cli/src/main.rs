@@ -4,6 +4,7 @@ mod commands;
 mod config;
 mod failure;
 mod http;
+mod logging;
 mod open;
 mod output;
 mod plug_ins;

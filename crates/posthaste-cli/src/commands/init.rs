@@ -10,10 +10,11 @@ use posthaste_engine::RetentionMode;
 use posthaste_stores::{InitOption, InitOptions, Initialised, STORES, StoreDescriptor};
 use serde_json::json;
 
-use super::{StoreArgs, relay::start_logging};
+use super::StoreArgs;
 use crate::{
     config::{LogFormat, units},
     failure::{Failure, Status},
+    logging::start_logging,
     open, output,
 };
 

@@ -4,35 +4,31 @@ mod service_manager;
 mod stop;
 
 use std::{
-    io::{self, IsTerminal},
+    io,
     path::PathBuf,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use clap::Args;
-use posthaste_engine::{
-    Backoff, DeliveryPolicy, Finding, Severity, Sink, SinkError, Start, Store, shown,
-};
+use posthaste_engine::{Backoff, DeliveryPolicy, Finding, Severity, Sink, SinkError, Start, Store};
 use posthaste_relay::{
     BoundedStore, Destination, DestinationHealth, Relay as Runner, RelayError, Summary,
 };
 use serde_json::json;
 use tracing::{info, warn};
-use tracing_subscriber::EnvFilter;
 
 use super::Addresses;
 use crate::{
     config::{self, DestinationTuning, LogFormat, RelayConfig, RelayFlags, RelayTuning, units},
     failure::{Failure, Status},
-    http, open, output,
+    http,
+    logging::start_logging,
+    open, output,
     task::AbortOnDrop,
 };
 use service_manager::ServiceManager;
 use stop::Stop;
-
-/// The variable that sets the log's level, in the syntax of `RUST_LOG`.
-const LOG: &str = "POSTHASTE_LOG";
 
 #[derive(Debug, Args)]
 pub(crate) struct Relay {
@@ -354,25 +350,4 @@ impl From<RelayError> for Failure {
             error => Self::failed(error.to_string()),
         }
     }
-}
-
-/// To standard error, from this level on unless the environment names another.
-pub(super) fn start_logging(format: LogFormat, level: &str) -> Result<(), Failure> {
-    let filter = match std::env::var(LOG) {
-        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|error| {
-            Failure::usage(format!(
-                "{LOG}={}: {error}\nfix: write a level, such as info or debug",
-                shown(&text)
-            ))
-        })?,
-        _ => EnvFilter::new(level),
-    };
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => builder.json().init(),
-    }
-    Ok(())
 }

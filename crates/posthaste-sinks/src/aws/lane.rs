@@ -25,7 +25,7 @@ use super::{
     account::Account,
     call::{self, Call, InCall, Told},
     connector::Connections,
-    fault::{Blame, Refusal},
+    fault::Blame,
     target::{Encoded, Service, Target},
 };
 use crate::{
