@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use base64::{engine::general_purpose::STANDARD, write::EncoderWriter};
-use jiff::{Timestamp, fmt::temporal::DateTimePrinter};
+use jiff::{SignedDuration, civil::DateTime, fmt::temporal::DateTimePrinter};
 use posthaste_engine::{Field, Record, wire_id_room};
 
 /// How every line begins; tells a torn line of ours from somebody else's text.
@@ -108,13 +108,17 @@ fn write_bytes(out: &mut Vec<u8>, name: &str, bytes: Option<&[u8]>) -> Result<()
 /// Appends the RFC 3339 time in UTC with microseconds. On failure nothing was appended.
 pub(crate) fn write_time(out: &mut Vec<u8>, micros: i64) -> Result<(), Unwritable> {
     const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
+    // A date and a time of day: a timestamp would have to be one in each zone of the world, and
+    // ends a day before the year 9999 does.
+    const YEAR_1970: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+    let time = YEAR_1970.checked_add(SignedDuration::from_micros(micros));
     // A year before 0000 would print with a sign, which RFC 3339 does not know.
-    const YEAR_0000: i64 = -62_167_219_200_000_000;
-    Timestamp::from_microsecond(micros)
-        .ok()
-        .filter(|_| micros >= YEAR_0000)
-        .and_then(|time| PRINTER.print_timestamp(&time, out).ok())
-        .ok_or(Unwritable::OccurredAt(micros))
+    time.ok()
+        .filter(|time| time.year() >= 0)
+        .and_then(|time| PRINTER.print_datetime(&time, &mut *out).ok())
+        .ok_or(Unwritable::OccurredAt(micros))?;
+    out.push(b'Z');
+    Ok(())
 }
 
 fn write_optional(out: &mut Vec<u8>, text: Option<&str>) {
@@ -246,11 +250,21 @@ mod tests {
 
     #[test]
     fn times_outside_rfc_3339_are_refused() {
-        for micros in [i64::MAX, i64::MIN, -62_167_219_200_000_001] {
+        let (first, last) = (-62_167_219_200_000_000, 253_402_300_799_999_999);
+        for micros in [i64::MAX, last + 1, i64::MIN, first - 1] {
             assert!(line(&[], None, micros).contains("RFC 3339"), "{micros}");
         }
-        assert!(
-            line(&[], None, -62_167_219_200_000_000).contains("\"0000-01-01T00:00:00.000000Z\"")
-        );
+    }
+
+    #[test]
+    fn the_first_and_the_last_microsecond_of_rfc_3339_are_written() {
+        for (micros, expected) in [
+            (-62_167_219_200_000_000, "\"0000-01-01T00:00:00.000000Z\""),
+            (-1, "\"1969-12-31T23:59:59.999999Z\""),
+            (253_402_300_799_999_999, "\"9999-12-31T23:59:59.999999Z\""),
+        ] {
+            let line = line(&[], None, micros);
+            assert!(line.contains(expected), "{line}");
+        }
     }
 }
