@@ -187,7 +187,8 @@ impl Refusal {
                 reason: "the service answered 413: the request is too large".to_owned(),
             };
         }
-        let is_other = !names_a_request(response.headers());
+        // No service says so that it took something.
+        let is_other = status < 300 || !names_a_request(response.headers());
         let fix = match is_other {
             true => "; what answers there is no such service: correct `endpoint`",
             false => "",
@@ -417,6 +418,9 @@ fn excerpt(text: &str, chars_max: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use aws_smithy_runtime_api::http::StatusCode;
+    use aws_smithy_types::body::SdkBody;
+
     use super::*;
 
     #[test]
@@ -496,6 +500,27 @@ mod tests {
                 let has_fix = refusal.reason.contains("see the key");
                 assert_eq!(has_fix, cause != Cause::Throttled, "{}", refusal.reason);
             }
+        }
+    }
+
+    #[test]
+    fn an_answer_without_a_code_names_the_fix() {
+        for (status, request, expected, fix) in [
+            (500, None, Blame::Unclear(Cause::Unknown), false),
+            (413, None, Blame::Event(RejectionKind::TooLarge), false),
+            (403, None, Blame::Unclear(Cause::Misconfigured), true),
+            (403, Some("r"), Blame::Unclear(Cause::Misconfigured), false),
+            (200, None, Blame::Unclear(Cause::Misconfigured), true),
+            (200, Some("r"), Blame::Unclear(Cause::Misconfigured), true),
+        ] {
+            let status = StatusCode::try_from(status).unwrap();
+            let mut answer = HttpResponse::new(status, SdkBody::empty());
+            if let Some(request) = request {
+                answer.headers_mut().insert("x-amzn-requestid", request);
+            }
+            let refusal = Refusal::of_status(&answer);
+            assert_eq!(refusal.blame, expected, "{status:?}");
+            assert_eq!(refusal.reason.contains("`endpoint`"), fix, "{status:?}");
         }
     }
 
