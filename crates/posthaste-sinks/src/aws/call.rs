@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::Cause;
+use tokio::time::Instant;
 
 use super::{
     answers::Answer,
@@ -19,6 +20,8 @@ pub(super) struct Call<M> {
     pub(super) events: Vec<InCall>,
     pub(super) messages: Vec<Arc<M>>,
     pub(super) bytes: usize,
+    /// When the first of its events has to be answered.
+    pub(super) until: Instant,
 }
 
 /// An event of a request.
@@ -46,12 +49,13 @@ impl Told {
 }
 
 impl<M> Call<M> {
-    pub(super) fn new(place: Arc<str>) -> Self {
+    pub(super) fn new(place: Arc<str>, until: Instant) -> Self {
         Self {
             place,
             events: Vec::new(),
             messages: Vec::new(),
             bytes: 0,
+            until,
         }
     }
 }

@@ -36,7 +36,7 @@ use crate::{
 /// How long each part of a request may take.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
-    /// Until the answer has come.
+    /// Until the answer has come, since the event was submitted.
     answer: Duration,
     /// Until an event that was answered has its verdict, while others are waited for.
     verdict: Duration,
@@ -68,7 +68,14 @@ struct Ended {
 }
 
 /// Where a record goes, and its message, once they were made.
-pub(crate) type Note<M> = Option<(Arc<str>, Arc<M>)>;
+pub(crate) type Note<M> = Option<Made<M>>;
+
+/// A message that may be sent.
+pub(crate) struct Made<M> {
+    place: Arc<str>,
+    message: Arc<M>,
+    since: Instant,
+}
 
 impl<S: Service> BatchPublisher<S> {
     pub(crate) fn new(
@@ -148,6 +155,7 @@ impl<S: Service> BatchPublisher<S> {
             keys,
             under_way,
             calls: running,
+            patience,
             ..
         } = self;
         let mut calls: Vec<Call<S::Message>> = Vec::new();
@@ -157,10 +165,22 @@ impl<S: Service> BatchPublisher<S> {
             if order_key.is_some_and(|key| keys.contains(&key)) {
                 return Decision::Wait;
             }
-            let (place, message) = match made(item, target) {
+            let Made {
+                place,
+                message,
+                since,
+            } = match made(item, target) {
                 Ok(made) => made,
                 Err(outcome) => return Decision::Answered(outcome),
             };
+            // Sent now, it would be without an answer when the relay stops to wait.
+            if target.names.has_topic() && since.elapsed() >= patience.answer / 2 {
+                let reason = format!(
+                    "{} `{place}`: requests before this event have no answer yet",
+                    target.kind
+                );
+                return Decision::Answered(Outcome::later(reason));
+            }
             let has_room = |at: &&usize| {
                 let call: &Call<_> = &calls[**at];
                 call.events.len() < target.call.events
@@ -178,12 +198,13 @@ impl<S: Service> BatchPublisher<S> {
                         return Decision::Wait;
                     }
                     by_place.insert(Arc::clone(place), calls.len());
-                    calls.push(Call::new(Arc::clone(place)));
+                    calls.push(Call::new(Arc::clone(place), *since + patience.answer));
                     calls.len() - 1
                 }
             };
             keys.extend(order_key);
             let call = &mut calls[at];
+            call.until = call.until.min(*since + patience.answer);
             call.bytes += message.bytes();
             call.messages.push(Arc::clone(message));
             call.events.push(InCall {
@@ -198,14 +219,13 @@ impl<S: Service> BatchPublisher<S> {
     fn send(&mut self, call: Call<S::Message>) {
         *self.under_way.entry(Arc::clone(&call.place)).or_default() += 1;
         let service = Arc::clone(&self.service);
-        let limit = self.patience.answer;
         let has_topic = self.target.names.has_topic();
         self.calls.spawn(async move {
             let sent = Instant::now();
             let mut answers = Vec::new();
             let sending = call::send(&*service, &call, has_topic, &mut answers);
             // The limit is as good an end as the other: events without an answer are told below.
-            let _ = timeout_at(sent + limit, sending).await;
+            let _ = timeout_at(call.until, sending).await;
             answers.resize_with(call.events.len(), || None);
             Ended {
                 place: call.place,
@@ -231,21 +251,24 @@ impl<S: Service> BatchPublisher<S> {
 fn made<'i, M: Encoded>(
     item: &'i mut WaitingRecord<Note<M>>,
     target: &Target,
-) -> Result<(&'i Arc<str>, &'i Arc<M>), Outcome> {
+) -> Result<&'i Made<M>, Outcome> {
     let note = match item.note.take() {
         Some(note) => note,
         None => make(&item.record, target)?,
     };
-    let (place, message) = item.note.insert(note);
-    Ok((place, message))
+    Ok(item.note.insert(note))
 }
 
-fn make<M: Encoded>(record: &Record, target: &Target) -> Result<(Arc<str>, Arc<M>), Outcome> {
+fn make<M: Encoded>(record: &Record, target: &Target) -> Result<Made<M>, Outcome> {
     let place = target.names.name(record.topic()).map_err(|fault| {
         let reason = format!("its topic makes no name of a {}: {fault}", target.kind);
         Outcome::rejected(RejectionKind::Invalid, reason)
     })?;
-    Ok((place.into(), Arc::new(M::encode(record, target)?)))
+    Ok(Made {
+        place: place.into(),
+        message: Arc::new(M::encode(record, target)?),
+        since: Instant::now(),
+    })
 }
 
 impl<S: Service> Publisher for BatchPublisher<S> {

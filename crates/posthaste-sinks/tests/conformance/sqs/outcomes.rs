@@ -11,7 +11,7 @@ use posthaste_testkit::{
 
 use super::{place::Place, trial};
 use crate::{
-    aws::{cause, expect_places_fail_alone, put_off, rejection},
+    aws::{cause, expect_places_fail_alone, put_off, rejection, short},
     driving::{accept, accepted, lane, plain, refusal, send},
 };
 
@@ -36,6 +36,10 @@ pub(super) fn trials() -> Vec<Trial> {
         trial(
             "a_queue_of_a_topic_holds_up_no_other_however_it_fails",
             a_queue_of_a_topic_holds_up_no_other_however_it_fails,
+        ),
+        trial(
+            "events_that_wait_for_a_silent_queue_are_put_off",
+            events_that_wait_for_a_silent_queue_are_put_off,
         ),
         trial(
             "an_event_at_which_connections_break_is_told_from_its_queue",
@@ -163,6 +167,23 @@ async fn a_queue_of_a_topic_holds_up_no_other_however_it_fails() {
     for text in [format!("{name}-away"), format!("/{name}-away")] {
         expect_places_fail_alone(server, &sink, &text).await;
     }
+}
+
+/// Or the relay would take the lane for silent, and not the queue.
+async fn events_that_wait_for_a_silent_queue_are_put_off() {
+    let server = MotoServer::shared();
+    let name = unique_name("sink");
+    let url = format!("sqs://{name}-{{topic}}?{}", server.options());
+    let _ = server.client().create_queue(&format!("{name}-suite"), &[]);
+    let mut flight = open(&url).unwrap().open_lane(short(1)).await.unwrap();
+    server.fail(&name, "act=silent");
+    let outcomes = send(&mut flight, &plain(160)).await;
+    let told: Vec<_> = outcomes.iter().map(put_off).collect();
+    let count = |words: &str| told.iter().filter(|told| told.contains(words)).count();
+    assert_eq!(count("no whole answer within 900ms"), 80);
+    assert_eq!(count("have no answer yet"), 80);
+    server.heal(&name);
+    accept(&mut flight, &plain(160)).await;
 }
 
 async fn an_event_at_which_connections_break_is_told_from_its_queue() {
