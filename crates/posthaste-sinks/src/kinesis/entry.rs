@@ -114,15 +114,14 @@ mod tests {
 
     #[test]
     fn a_record_is_measured_with_its_key() {
-        // One event: the numbers of others have more digits, or fewer.
-        let mut event = SuiteEvent::new(Some("k"), "");
-        let mut entry = |payload: usize| {
-            event.payload = Some(vec![b'x'; payload]);
-            Entry::encode(&record(&event), &target())
-        };
-        let room = 2_000 - entry(0).unwrap().bytes();
-        assert_eq!(entry(room).unwrap().bytes(), 2_000);
-        match entry(room + 1) {
+        // One record: the numbers of others have more digits, or fewer.
+        let record = record(&SuiteEvent::new(Some("k"), "x"));
+        let mut target = target();
+        let bytes = Entry::encode(&record, &target).unwrap().bytes();
+        target.message_bytes_max = bytes;
+        assert_eq!(Entry::encode(&record, &target).unwrap().bytes(), bytes);
+        target.message_bytes_max = bytes - 1;
+        match Entry::encode(&record, &target) {
             Err(Outcome::Rejected(why)) => assert_eq!(why.kind, RejectionKind::TooLarge),
             other => panic!("{other:?}"),
         }
