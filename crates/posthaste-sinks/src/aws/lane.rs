@@ -14,7 +14,7 @@ use std::{
 };
 
 use posthaste_engine::{
-    Decision, LaneSpec, Outcome, Record, RejectionKind, Unavailability, WaitingRecord,
+    Cause, Decision, LaneSpec, Outcome, Record, RejectionKind, Unavailability, WaitingRecord,
 };
 use tokio::{
     task::JoinSet,
@@ -136,6 +136,8 @@ impl<S: Service> BatchPublisher<S> {
         let reason = format!("{} `{place}`: {}", self.target.kind, refusal.reason);
         match refusal.blame {
             Blame::Event(kind) => Ok(Outcome::rejected(kind, reason)),
+            // It takes a part of what it is sent.
+            Blame::Place(Cause::Throttled) => Ok(Outcome::later(reason)),
             Blame::Place(_) if has_topic || told.is_of_event => Ok(Outcome::later(reason)),
             // The service may be silent over this event alone.
             Blame::Unclear(_) if has_topic && told.is_of_event => Ok(Outcome::silent(reason)),

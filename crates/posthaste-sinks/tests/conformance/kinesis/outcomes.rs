@@ -93,7 +93,6 @@ async fn a_request_may_fail_in_part() {
 async fn a_request_may_fail_as_a_whole() {
     let place = Place::new(MotoServer::shared());
     for (code, expected) in [
-        ("LimitExceededException", Cause::Throttled),
         ("AccessDeniedException", Cause::Denied),
         ("KMSDisabledException", Cause::Misconfigured),
         ("ResourceInUseException", Cause::Unknown),
@@ -107,6 +106,13 @@ async fn a_request_may_fail_as_a_whole() {
         }
     }
     assert!(place.events().is_empty());
+    // It takes a part of what it is sent.
+    place
+        .server
+        .refuse(&place.name, &[("*", "LimitExceededException")]);
+    for outcome in send(&mut lane(&place.sink()).await, &plain(10)).await {
+        assert!(put_off(&outcome).contains("LimitExceeded"));
+    }
 }
 
 /// moto refuses the request as a whole over one of its records.

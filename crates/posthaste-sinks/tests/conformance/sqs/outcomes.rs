@@ -26,6 +26,10 @@ pub(super) fn trials() -> Vec<Trial> {
             the_answer_to_another_request_stores_nothing,
         ),
         trial(
+            "a_throttled_queue_ends_no_lane",
+            a_throttled_queue_ends_no_lane,
+        ),
+        trial(
             "a_queue_that_is_not_there_is_waited_for",
             a_queue_that_is_not_there_is_waited_for,
         ),
@@ -101,6 +105,25 @@ async fn the_answer_to_another_request_stores_nothing() {
     server.heal(&batch);
     accept(&mut flight, &plain(10)).await;
     assert_eq!(server.messages(&name).len(), 20);
+}
+
+/// Though it is the destination's only one: it takes a part of what it is sent.
+async fn a_throttled_queue_ends_no_lane() {
+    let server = MotoServer::shared();
+    let name = unique_name("sink");
+    let _ = server.client().create_queue(&name, &[]);
+    let sink = open(&format!("sqs://{name}?{}", server.options())).unwrap();
+    let mut flight = lane(&sink).await;
+    let batch = format!("/{name}");
+    server.fail(
+        &batch,
+        "status=400&body={%22__type%22:%22RequestThrottled%22}",
+    );
+    for outcome in send(&mut flight, &plain(20)).await {
+        assert!(put_off(&outcome).contains("answered RequestThrottled"));
+    }
+    server.heal(&batch);
+    accept(&mut flight, &plain(20)).await;
 }
 
 /// It is the destination's only one.
