@@ -55,9 +55,9 @@ mod sns;
 mod sqs;
 mod stdout;
 #[cfg(feature = "_transport")]
-// Redis has a client of others, which reads and writes by itself; AMQP 1.0 counts transfers.
+// MQTT and NATS use all of it, the others a part.
 #[cfg_attr(
-    not(any(feature = "mqtt", feature = "nats", feature = "rabbitmq")),
+    not(any(feature = "mqtt", feature = "nats")),
     allow(dead_code, unused_imports)
 )]
 mod transport;
