@@ -241,8 +241,8 @@ fn refused(reason: &Reason, topic: &str) -> Outcome {
                 0x92 => "packet identifier not found",
                 code => meaning(code).0,
             };
-            let reason = format!("topic `{topic}`: {}", told(name, reason));
-            Outcome::unavailable(Cause::Unknown, reason)
+            // The broker refuses this message, and goes on: its topic may be at fault, or it alone.
+            Outcome::silent(format!("topic `{topic}`: {}", told(name, reason)))
         }
     }
 }
@@ -315,16 +315,16 @@ mod tests {
         for (code, expected) in [
             (0x00, "kept"),
             (0x10, "dropped"),
-            (0x80, "unknown"),
-            (0x83, "unknown"),
+            (0x80, "silent"),
+            (0x83, "silent"),
             (0x87, "denied"),
             (0x90, "invalid"),
-            (0x91, "unknown"),
-            (0x92, "unknown"),
+            (0x91, "silent"),
+            (0x92, "silent"),
             (0x95, "too_large"),
             (0x97, "later"),
             (0x99, "invalid"),
-            (0xFE, "unknown"),
+            (0xFE, "silent"),
         ] {
             let found = match outcome(&Ending::Answered(reason(code)), "a/b") {
                 Ok(Taken::Kept) => "kept",
@@ -333,6 +333,7 @@ mod tests {
                     assert!(why.reason.contains("`a/b`"), "{}", why.reason);
                     why.kind.as_str()
                 }
+                Err(Outcome::Later(why)) if why.is_silent => "silent",
                 Err(Outcome::Later(_)) => "later",
                 Err(Outcome::Unavailable(why)) => why.cause.as_str(),
                 Err(Outcome::Accepted(_)) => "accepted",
