@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
+    time::Duration,
 };
 
 use tokio::time::Instant;
@@ -10,6 +11,11 @@ use tokio::time::Instant;
 /// Links at the most. Each costs the peer some memory; with more addresses in use, the link that
 /// was idle for longest makes room.
 const LINKS_MAX: usize = 200;
+/// Links that make room at once, for as many addresses: each takes two ways to the peer and back.
+const DETACHING_MAX: usize = 16;
+/// A link on which nothing was sent yet is left alone for so long: addresses without credit would
+/// take each other's links, and those of others, without an end.
+const FIRST_CREDIT: Duration = Duration::from_secs(1);
 
 /// Whether a message may be sent to an address now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +48,10 @@ pub(super) struct Link {
     /// When it was looked for last, in looks.
     used: u64,
     sent: Option<Instant>,
+    /// When we asked the peer for its state.
+    since: Instant,
+    /// The address that it makes room for.
+    makes_room_for: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +93,7 @@ impl Links {
     }
 
     /// Looks for the link of an address. Where there is none, the step that makes one.
-    pub(super) fn look(&mut self, address: &Arc<str>) -> (Room, Option<Step>) {
+    pub(super) fn look(&mut self, address: &Arc<str>, now: Instant) -> (Room, Option<Step>) {
         self.looks += 1;
         let link = self.by_address.get(address);
         if let Some((handle, link)) = link.and_then(|handle| {
@@ -101,13 +111,13 @@ impl Links {
             return (room, None);
         }
         let step = match self.all.len() < self.count_max {
-            true => Some(Step::Attach(self.add(address))),
-            false => self.end_an_idle_one().map(Step::Detach),
+            true => Some(Step::Attach(self.add(address, now))),
+            false => self.end_an_idle_one(address, now).map(Step::Detach),
         };
         (Room::No { sent: None }, step)
     }
 
-    fn add(&mut self, address: &Arc<str>) -> u32 {
+    fn add(&mut self, address: &Arc<str>, now: Instant) -> u32 {
         let taken = self.all.keys();
         let gap = (0..).zip(taken).find(|(free, taken)| free != *taken);
         let end = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
@@ -123,24 +133,67 @@ impl Links {
             in_flight: 0,
             used: self.looks,
             sent: None,
+            since: now,
+            makes_room_for: None,
         };
         self.all.insert(handle, link);
         handle
     }
 
-    /// One at a time: the room of one that is being detached is about to be free.
-    fn end_an_idle_one(&mut self) -> Option<u32> {
-        let mut all = self.all.values();
-        if all.any(|link| link.state == LinkState::Detaching) {
+    /// One for each address that has none.
+    fn end_an_idle_one(&mut self, address: &Arc<str>, now: Instant) -> Option<u32> {
+        let detaching = self.all.values();
+        let detaching = detaching.filter_map(|link| link.makes_room_for.as_ref());
+        let (mut count, mut is_asked) = (0, false);
+        for of in detaching {
+            count += 1;
+            is_asked |= of == address;
+        }
+        if is_asked || count >= DETACHING_MAX {
             return None;
         }
-        let idle = self.all.iter_mut();
-        let idle =
-            idle.filter(|(_, link)| link.state == LinkState::Attached && link.in_flight == 0);
+        let idle = self.all.iter_mut().filter(|(_, link)| link.is_idle(now));
         let (handle, link) = idle.min_by_key(|(_, link)| link.used)?;
-        link.state = LinkState::Detaching;
+        link.detach(now);
+        link.makes_room_for = Some(Arc::clone(address));
         self.by_address.remove(&link.address);
         Some(*handle)
+    }
+
+    /// Gives up the attaches that were not answered in this time, so that their addresses may have
+    /// another link. None: the peer does not answer our detaches either, and has too few handles
+    /// left.
+    pub(super) fn give_up(&mut self, limit: Duration, now: Instant) -> Option<Vec<u32>> {
+        let (mut given_up, mut unanswered) = (Vec::new(), 0);
+        for (handle, link) in &mut self.all {
+            if now < link.since + limit {
+                continue;
+            }
+            match link.state {
+                LinkState::Attached => {}
+                LinkState::Attaching => {
+                    self.by_address.remove(&link.address);
+                    link.detach(now);
+                    given_up.push(*handle);
+                }
+                LinkState::Detaching => {
+                    link.makes_room_for = None;
+                    unanswered += 1;
+                }
+            }
+        }
+        (unanswered == 0 || unanswered <= self.count_max / 2).then_some(given_up)
+    }
+
+    /// When an attach or a detach is answered too late.
+    pub(super) fn late_at(&self, limit: Duration) -> Option<Instant> {
+        let asked = self.all.values();
+        let asked = asked.filter(|link| match link.state {
+            LinkState::Attached => false,
+            LinkState::Attaching => true,
+            LinkState::Detaching => link.makes_room_for.is_some(),
+        });
+        asked.map(|link| link.since + limit).min()
     }
 
     /// The peer has attached the link of this handle.
@@ -199,6 +252,17 @@ impl Links {
 }
 
 impl Link {
+    /// Whether it may make room for another one.
+    fn is_idle(&self, now: Instant) -> bool {
+        let is_new = self.sent.is_none() && now < self.since + FIRST_CREDIT;
+        self.state == LinkState::Attached && self.in_flight == 0 && !is_new
+    }
+
+    fn detach(&mut self, now: Instant) {
+        self.state = LinkState::Detaching;
+        self.since = now;
+    }
+
     /// The peer gives credit from this count on. Counts of both sides wrap around.
     pub(super) fn give(&mut self, delivery_count: u32, credit: u32) {
         let end = delivery_count.wrapping_add(credit);
@@ -220,8 +284,12 @@ mod tests {
 
     const NO: Room = Room::No { sent: None };
 
+    fn look(links: &mut Links, address: &str, now: Instant) -> (Room, Option<Step>) {
+        links.look(&address.into(), now)
+    }
+
     fn attach(links: &mut Links, address: &str) -> u32 {
-        let (_, Some(Step::Attach(handle))) = links.look(&address.into()) else {
+        let (_, Some(Step::Attach(handle))) = look(links, address, Instant::now()) else {
             panic!("no link is attached");
         };
         links.attached(handle, 100 + handle, Some(7));
@@ -232,7 +300,7 @@ mod tests {
     fn a_link_sends_within_its_credit() {
         let mut links = Links::new(u32::MAX);
         let handle = attach(&mut links, "a");
-        let room = |links: &mut Links| links.look(&"a".into());
+        let room = |links: &mut Links| look(links, "a", Instant::now());
         let is_full = |found| matches!(found, (Room::No { sent: Some(_) }, None));
         assert_eq!(room(&mut links), (NO, None));
         let (found, link) = links.of_peer(100).unwrap();
@@ -273,13 +341,59 @@ mod tests {
     fn an_idle_link_makes_room() {
         let mut links = Links::new(1);
         let (first, second) = (attach(&mut links, "a"), attach(&mut links, "b"));
-        assert_eq!(links.look(&"a".into()), (NO, None));
-        links.sent(second, Instant::now());
-        let third = "c".into();
-        assert_eq!(links.look(&third), (NO, Some(Step::Detach(first))));
-        // While the peer has not answered, nothing more is asked.
-        assert_eq!(links.look(&third), (NO, None));
+        let later = Instant::now() + FIRST_CREDIT;
+        assert_eq!(look(&mut links, "a", later), (NO, None));
+        links.sent(second, later);
+        let third = |links: &mut Links| look(links, "c", later);
+        assert_eq!(third(&mut links), (NO, Some(Step::Detach(first))));
+        // While the peer has not answered, nothing more is asked for it.
+        links.settled(second);
+        assert_eq!(third(&mut links), (NO, None));
+        assert_eq!(
+            look(&mut links, "d", later),
+            (NO, Some(Step::Detach(second)))
+        );
         assert!(links.ended(first).is_none());
-        assert_eq!(links.look(&third), (NO, Some(Step::Attach(first))));
+        assert_eq!(third(&mut links), (NO, Some(Step::Attach(first))));
+    }
+
+    /// Thousands of attaches a second came of it, and good links had the same fate before they had
+    /// any credit.
+    #[test]
+    fn links_without_credit_do_not_chase_each_other() {
+        let mut links = Links::new(1);
+        let now = Instant::now();
+        let (first, _) = (attach(&mut links, "a"), attach(&mut links, "b"));
+        assert_eq!(look(&mut links, "c", now), (NO, None));
+        let later = now + 2 * FIRST_CREDIT;
+        assert_eq!(
+            look(&mut links, "c", later),
+            (NO, Some(Step::Detach(first)))
+        );
+    }
+
+    /// Nothing went to its address any more, also once the peer answered again.
+    #[test]
+    fn an_attach_without_an_answer_is_given_up() {
+        let mut links = Links::new(3);
+        let (began, limit) = (Instant::now(), Duration::from_secs(4));
+        assert_eq!(look(&mut links, "a", began), (NO, Some(Step::Attach(0))));
+        assert_eq!(links.late_at(limit), Some(began + limit));
+        assert_eq!(links.give_up(limit, began), Some(Vec::new()));
+        assert_eq!(links.give_up(limit, began + limit), Some(vec![0]));
+        let again = began + limit;
+        assert_eq!(look(&mut links, "a", again), (NO, Some(Step::Attach(1))));
+        links.attached(1, 101, None);
+        assert_eq!(links.late_at(limit), None);
+        assert_eq!(links.give_up(limit, again + limit), Some(Vec::new()));
+        // A peer that answers nothing at all is left.
+        for handle in [2, 3] {
+            let address = handle.to_string();
+            let step = Some(Step::Attach(handle));
+            assert_eq!(look(&mut links, &address, again), (NO, step));
+        }
+        let given_up = links.give_up(limit, again + limit);
+        assert_eq!(given_up, Some(vec![2, 3]));
+        assert_eq!(links.give_up(limit, again + 2 * limit), None);
     }
 }

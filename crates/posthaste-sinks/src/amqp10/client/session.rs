@@ -142,7 +142,7 @@ impl Session {
 
     /// Whether a message may be sent to this address. Attaches its link, if there is none.
     pub(crate) fn room(&mut self, address: &Arc<str>) -> Room {
-        let (room, step) = self.links.look(address);
+        let (room, step) = self.links.look(address, Instant::now());
         match step {
             None => {}
             Some(Step::Attach(handle)) => {
@@ -399,6 +399,13 @@ impl Session {
             let limit = answer;
             self.end(id, End::Silence { limit, was_read });
         }
+        let given_up = self.links.give_up(answer, now);
+        let given_up = given_up.ok_or_else(|| {
+            Error::Lost("the broker does not answer where links begin and end".to_owned())
+        })?;
+        for handle in given_up {
+            frame::detach(&mut self.out, handle);
+        }
         if self.asks_at().is_some_and(|at| at <= now) {
             let numbers = self.numbers();
             frame::session_flow(&mut self.out, numbers, true);
@@ -430,7 +437,8 @@ impl Session {
     fn deadline(&self) -> Instant {
         let oldest = self.in_flight.first_key_value();
         let answer = oldest.map(|(_, sent)| sent.at + self.patience.answer);
-        let dues = [answer, self.asks_at(), self.speaks_at()];
+        let links = self.links.late_at(self.patience.answer);
+        let dues = [answer, links, self.asks_at(), self.speaks_at()];
         let silence = self.last_read + 2 * self.patience.silence;
         dues.into_iter().flatten().fold(silence, Instant::min)
     }
