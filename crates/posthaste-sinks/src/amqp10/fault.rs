@@ -42,6 +42,8 @@ pub(super) struct Refusal {
     /// In words, with the fix where one is known.
     pub(super) reason: String,
     wait: Option<Duration>,
+    /// The message alone may be at fault.
+    may_be_alone: bool,
 }
 
 const INTERNAL_ERROR: &str = "amqp:internal-error";
@@ -72,24 +74,18 @@ fn known(name: &str) -> Option<(Blame, &'static str)> {
         | "amqp:link:transfer-limit-exceeded"
         | "amqp:link:stolen" => (Place(Cause::Connection), ""),
         "com.microsoft:server-busy" => (Service(Cause::Throttled), ""),
-        INTERNAL_ERROR | "com.microsoft:timeout" | "com.microsoft:operation-cancelled" => {
-            (Service(Cause::Unknown), "")
-        }
-        "com.microsoft:message-lock-lost" | "com.microsoft:session-lock-lost" => {
-            (Service(Cause::Unknown), "")
-        }
+        INTERNAL_ERROR
+        | "com.microsoft:timeout"
+        | "com.microsoft:operation-cancelled"
+        | "com.microsoft:message-lock-lost"
+        | "com.microsoft:session-lock-lost" => (Place(Cause::Unknown), ""),
         _ => return None,
     })
 }
 
 impl Refusal {
     pub(super) fn of(condition: &Condition, told: Told) -> Self {
-        let known = match (condition.name.as_str(), told) {
-            // A link ends alone: at another address all may be well.
-            (INTERNAL_ERROR, Told::Link) => Some((Blame::Place(Cause::Unknown), "")),
-            (name, _) => known(name),
-        };
-        let (blame, fix) = known.unwrap_or(match told {
+        let (blame, fix) = known(&condition.name).unwrap_or(match told {
             Told::Message => (Blame::Event(RejectionKind::Other), ""),
             Told::Link => (Blame::Place(Cause::Connection), ""),
             Told::Connection => (Blame::Service(Cause::Connection), ""),
@@ -115,6 +111,7 @@ impl Refusal {
             blame,
             reason,
             wait,
+            may_be_alone: told == Told::Message && blame == Blame::Place(Cause::Unknown),
         }
     }
 
@@ -124,6 +121,7 @@ impl Refusal {
             blame: Blame::Place(Cause::Throttled),
             reason: format!("the broker gives no credit within {limit:?}: it may be full"),
             wait: Some(RETRY_WAIT),
+            may_be_alone: false,
         }
     }
 
@@ -166,6 +164,7 @@ impl Refusal {
             Blame::Event(kind) => Outcome::rejected(kind, reason),
             Blame::Place(_) if is_own => Outcome::Later(Box::new(Postponement {
                 wait,
+                is_silent: self.may_be_alone,
                 ..Postponement::new(reason)
             })),
             Blame::Place(cause) | Blame::Service(cause) => {
@@ -193,10 +192,14 @@ pub(super) fn outcome(state: &State, address: &str, is_own: bool) -> Outcome {
         }
         State::Released => not_now("released"),
         State::Modified => not_now("modified"),
-        State::NoOutcome => Outcome::unavailable(
-            Cause::Unknown,
-            format!("address `{address}`: the broker settled the message without an outcome"),
-        ),
+        State::NoOutcome => {
+            let reason =
+                format!("address `{address}`: the broker settled the message without an outcome");
+            match is_own {
+                true => Outcome::silent(reason),
+                false => Outcome::unavailable(Cause::Unknown, reason),
+            }
+        }
     }
 }
 
@@ -356,15 +359,15 @@ mod tests {
             (
                 "com.microsoft:message-lock-lost",
                 "unknown",
+                "later",
                 "unknown",
-                "unknown",
-                "unknown",
+                "later",
                 "unknown",
             ),
             (
                 INTERNAL_ERROR,
                 "unknown",
-                "unknown",
+                "later",
                 "unknown",
                 "later",
                 "unknown",
@@ -404,6 +407,18 @@ mod tests {
             (State::NoOutcome, "unknown"),
         ] {
             assert_eq!(named(&outcome(&state, "a", false)), expected, "{state:?}");
+        }
+    }
+
+    /// The broker goes on: the address may be at fault, or this message alone.
+    #[test]
+    fn a_message_that_ends_without_a_reason_ends_no_lane() {
+        let internal_error = State::Rejected(Some(condition(INTERNAL_ERROR)));
+        for state in [internal_error, State::NoOutcome] {
+            match outcome(&state, "a", true) {
+                Outcome::Later(why) => assert!(why.is_silent, "{state:?}"),
+                other => panic!("{state:?}: {other:?}"),
+            }
         }
     }
 
