@@ -2,6 +2,9 @@
 
 /// Stands for the topic in an address.
 const TOPIC: &str = "{topic}";
+/// Addresses that begin like this are the broker's own: messages to `activemq.management` and
+/// `$management` are orders to it. Whoever writes events chooses their topics, and headers.
+const OF_THE_BROKER: [&str; 2] = ["$", "activemq."];
 
 /// The address that the sink sends to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,10 +38,23 @@ impl AddressPattern {
         }
     }
 
-    /// The address for a topic; none where it would be empty.
-    pub(super) fn address(&self, topic: &str) -> Option<String> {
+    /// The address for a topic.
+    ///
+    /// # Errors
+    /// Why the topic makes none, in words.
+    pub(super) fn address(&self, topic: &str) -> Result<String, &'static str> {
         let address = self.texts.join(topic);
-        (!address.is_empty()).then_some(address)
+        let begins = |text: &str| OF_THE_BROKER.iter().any(|own| text.starts_with(own));
+        if address.is_empty() {
+            return Err("its topic is empty, and makes no address");
+        }
+        match begins(&address) && !begins(&self.texts[0]) {
+            true => Err(
+                "its topic makes an address of the broker's own, which begins with `$` or \
+                         `activemq.`: messages there may be orders to the broker",
+            ),
+            false => Ok(address),
+        }
     }
 
     /// The pattern as it is given.
@@ -51,16 +67,35 @@ impl AddressPattern {
 mod tests {
     use super::*;
 
+    /// It would carry out what the event says.
+    #[test]
+    fn an_event_gives_the_broker_no_orders() {
+        for (pattern, topic) in [
+            ("{topic}", "activemq.management"),
+            ("{topic}", "$management"),
+            ("activemq{topic}", ".management"),
+        ] {
+            let refused = AddressPattern::new(pattern).unwrap().address(topic);
+            assert!(refused.unwrap_err().contains("orders to the broker"));
+        }
+    }
+
     #[test]
     fn a_topic_stands_in_its_pattern() {
         for (pattern, topic, address) in [
             ("orders", "any", Some("orders")),
             ("{topic}", "orders", Some("orders")),
             ("shop.{topic}::q", "a/b", Some("shop.a/b::q")),
+            (
+                "shop.{topic}",
+                "activemq.management",
+                Some("shop.activemq.management"),
+            ),
+            ("$own/{topic}", "a", Some("$own/a")),
             ("{topic}", "", None),
         ] {
             let found = AddressPattern::new(pattern).unwrap().address(topic);
-            assert_eq!(found.as_deref(), address);
+            assert_eq!(found.ok().as_deref(), address);
         }
         for (pattern, words) in [("{key}", "`{topic}` alone"), ("", "amqp10://HOST/ADDRESS")] {
             let error = AddressPattern::new(pattern).unwrap_err();

@@ -114,9 +114,11 @@ impl AmqpPublisher {
         if !session.has_room() {
             return Decision::WaitAll;
         }
-        let Some(address) = address_of(item, &self.target.addresses) else {
-            let reason = "its topic is empty, and makes no address";
-            return Decision::Answered(Outcome::rejected(RejectionKind::Invalid, reason));
+        let address = match address_of(item, &self.target.addresses) {
+            Ok(address) => address,
+            Err(reason) => {
+                return Decision::Answered(Outcome::rejected(RejectionKind::Invalid, reason));
+            }
         };
         if let Some(outcome) = ended.get(&address) {
             return Decision::Answered(outcome.clone());
@@ -153,11 +155,15 @@ impl AmqpPublisher {
 }
 
 /// The address of a record, made once however often it is looked at.
-fn address_of(item: &mut WaitingRecord<Note>, addresses: &AddressPattern) -> Option<Arc<str>> {
-    if item.note.address.is_none() {
-        item.note.address = Some(addresses.address(item.record.topic())?.into());
-    }
-    item.note.address.clone()
+fn address_of(
+    item: &mut WaitingRecord<Note>,
+    addresses: &AddressPattern,
+) -> Result<Arc<str>, &'static str> {
+    let address = match item.note.address.take() {
+        Some(address) => address,
+        None => addresses.address(item.record.topic())?.into(),
+    };
+    Ok(Arc::clone(item.note.address.insert(address)))
 }
 
 fn outcome(end: End, address: &str, is_own: bool) -> Outcome {
