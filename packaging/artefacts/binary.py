@@ -21,21 +21,22 @@ LARGEST_PAGE = "16"
 # zig itself and not cargo-zigbuild's wrapper of it: that one starts a Python for each of a thousand
 # files. Crates name the target in Rust's words, which zig does not know. OpenSSL is told folders of
 # this machine, where nothing is found on another one; most of it is never called, and goes where
-# each function has a section of its own. Nothing unwinds through C.
+# each function has a section of its own. (Not for all of C: what nobody calls goes before configure
+# scripts see that it is missing.) Nothing unwinds through C.
 COMPILER = """\
 #!/bin/sh
-size=
+openssl=
 for word; do
   shift
   case "$word" in
-    --target=*) ;;
-    -DENGINESDIR=* | -DMODULESDIR=*) set -- "$@" "${{word%%=*}}=\\"/nonexistent\\"" ;;
-    -DOPENSSL_BUILDING_OPENSSL) size=-Os; set -- "$@" "$word" ;;
-    *) set -- "$@" "$word" ;;
+    --target=*) continue ;;
+    -DENGINESDIR=* | -DMODULESDIR=*) word="${{word%%=*}}=\\"/nonexistent\\"" ;;
+    -DOPENSSL_BUILDING_OPENSSL) openssl="-Os -ffunction-sections -fdata-sections" ;;
   esac
+  set -- "$@" "$word"
 done
-exec {zig} cc -target {target} -fno-sanitize=undefined -g0 {maps} "$@" $size \\
-  -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fno-unwind-tables
+exec {zig} cc -target {target} -fno-sanitize=undefined -g0 {maps} "$@" $openssl \\
+  -fno-asynchronous-unwind-tables -fno-unwind-tables
 """
 
 
