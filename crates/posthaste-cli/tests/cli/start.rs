@@ -87,7 +87,7 @@ fn a_wrong_address_of_a_sink() {
     for (to, parts) in [
         (
             "pigeon://broker",
-            &["no sink `pigeon`", "it has file, ", "null, stdout"][..],
+            &["no sink `pigeon`", "it has ", "file, ", "null, stdout"][..],
         ),
         ("out.jsonl", &["no scheme"]),
         (
