@@ -3,7 +3,7 @@
 /// Stands for the topic in an address.
 const TOPIC: &str = "{topic}";
 /// Addresses that begin like this are the broker's own: messages to `activemq.management` and
-/// `$management` are orders to it. Whoever writes events chooses their topics, and headers.
+/// `$management` are orders to it. Topics and headers are chosen by each writer of events.
 const OF_THE_BROKER: [&str; 2] = ["$", "activemq."];
 
 /// The address that the sink sends to.

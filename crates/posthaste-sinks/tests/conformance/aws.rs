@@ -42,8 +42,8 @@ pub(crate) fn put_off(outcome: &Outcome) -> &str {
     }
 }
 
-/// Whatever is wrong with the place of the topic `away`, which stands so in its requests: that of
-/// the topic `there` takes events, over the same lane.
+/// The place of the topic `there` takes events over the same lane, however that of the topic `away`
+/// fails, whose name stands in its requests.
 pub(crate) async fn expect_places_fail_alone(
     server: &MotoServer,
     sink: &Arc<dyn Sink>,
