@@ -11,9 +11,10 @@ install_artemis() {
   echo "downloading ActiveMQ Artemis $ARTEMIS_VERSION"
   mkdir -p "$cache"
   work=$(mktemp -d "$cache/download.XXXXXX")
-  mvn -q -B dependency:unpack \
+  # It leaves a folder of marks where it runs.
+  (cd "$work" && mvn -q -B dependency:unpack \
     -Dartifact="org.apache.activemq:apache-artemis:$ARTEMIS_VERSION:tar.gz:bin" \
-    -DoutputDirectory="$work" -DmarkersDirectory="$work/markers" >"$work/log" 2>&1 ||
+    -DoutputDirectory="$work") >"$work/log" 2>&1 ||
     { cat "$work/log" >&2; rm -rf "$work"; fail "Maven could not download ActiveMQ Artemis."; }
   chmod -R go+rX "$work"
   mv "$work/apache-artemis-$ARTEMIS_VERSION/lib" "$cache/artemis-$ARTEMIS_VERSION"
