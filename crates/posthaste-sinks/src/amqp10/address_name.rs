@@ -1,17 +1,14 @@
 //! The address of a queue or topic at the broker, with the topic of an event in it.
 
-/// Stands for the topic in an address.
-const TOPIC: &str = "{topic}";
+use crate::topic_template::{TOPIC, TopicTemplate};
+
 /// Addresses that begin like this are the broker's own: messages to `activemq.management` and
 /// `$management` are orders to it. Topics and headers are chosen by each writer of events.
 const OF_THE_BROKER: [&str; 2] = ["$", "activemq."];
 
 /// The address that the sink sends to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AddressPattern {
-    /// Each but the last has a topic behind it.
-    texts: Vec<String>,
-}
+pub(super) struct AddressPattern(TopicTemplate);
 
 impl AddressPattern {
     /// The pattern of this text.
@@ -19,23 +16,18 @@ impl AddressPattern {
     /// # Errors
     /// The mistake, in words.
     pub(super) fn new(text: &str) -> Result<Self, &'static str> {
-        let texts: Vec<_> = text.split(TOPIC).map(str::to_owned).collect();
-        if texts.iter().any(|text| text.contains(['{', '}'])) {
-            return Err("the address at the broker knows `{topic}` alone in braces");
-        }
+        let template = TopicTemplate::parse(text)
+            .ok_or("the address at the broker knows `{topic}` alone in braces")?;
         match text.is_empty() {
             true => Err("behind the servers' `/` stands the address at the broker: \
                          `amqp10://HOST/ADDRESS`"),
-            false => Ok(Self { texts }),
+            false => Ok(Self(template)),
         }
     }
 
     /// The address, where all topics have the same one.
     pub(super) fn only_address(&self) -> Option<&str> {
-        match &*self.texts {
-            [only] => Some(only),
-            _ => None,
-        }
+        self.0.only()
     }
 
     /// The address for a topic.
@@ -43,12 +35,12 @@ impl AddressPattern {
     /// # Errors
     /// Why the topic makes none, in words.
     pub(super) fn address(&self, topic: &str) -> Result<String, &'static str> {
-        let address = self.texts.join(topic);
+        let address = self.0.fill(topic);
         let begins = |text: &str| OF_THE_BROKER.iter().any(|own| text.starts_with(own));
         if address.is_empty() {
             return Err("its topic is empty, and makes no address");
         }
-        match begins(&address) && !begins(&self.texts[0]) {
+        match begins(&address) && !begins(self.0.begin()) {
             true => Err(
                 "its topic makes an address of the broker's own, which begins with `$` or \
                          `activemq.`: messages there may be orders to the broker",
@@ -59,7 +51,7 @@ impl AddressPattern {
 
     /// The pattern as it is given.
     pub(super) fn text(&self) -> String {
-        self.texts.join(TOPIC)
+        self.0.fill(TOPIC)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The name of a queue, a topic or a stream, with the topic of an event in it.
 
-/// Stands for the topic in a name.
-const TOPIC: &str = "{topic}";
+use crate::topic_template::TopicTemplate;
 
 /// How the name of a FIFO queue or topic ends.
 const FIFO: &str = ".fifo";
@@ -26,8 +25,7 @@ impl Dots {
 /// The name in an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamePattern {
-    /// Each but the last has a topic behind it.
-    texts: Vec<String>,
+    template: TopicTemplate,
     bytes_max: usize,
     dots: Dots,
 }
@@ -38,12 +36,10 @@ impl NamePattern {
     /// # Errors
     /// The mistake, in words.
     pub(crate) fn new(text: &str, bytes_max: usize, dots: Dots) -> Result<Self, &'static str> {
-        let texts: Vec<_> = text.split(TOPIC).map(str::to_owned).collect();
-        if texts.iter().any(|text| text.contains(['{', '}'])) {
-            return Err("its name knows `{topic}` alone in braces");
-        }
+        let template =
+            TopicTemplate::parse(text).ok_or("its name knows `{topic}` alone in braces")?;
         let pattern = Self {
-            texts,
+            template,
             bytes_max,
             dots,
         };
@@ -60,20 +56,17 @@ impl NamePattern {
     /// Whether the queue or topic is FIFO. Its name says so, and the address alone decides: what a
     /// topic says is not known before an event has it.
     pub(crate) fn is_fifo(&self) -> bool {
-        self.dots == Dots::OfFifo && self.texts.last().is_some_and(|last| last.ends_with(FIFO))
+        self.dots == Dots::OfFifo && self.template.end().ends_with(FIFO)
     }
 
     /// Whether each topic has a queue, topic or stream of its own.
     pub(crate) fn has_topic(&self) -> bool {
-        self.texts.len() > 1
+        self.only_name().is_none()
     }
 
     /// The name, where all topics have the same one.
     pub(crate) fn only_name(&self) -> Option<&str> {
-        match &*self.texts {
-            [only] => Some(only),
-            _ => None,
-        }
+        self.template.only()
     }
 
     /// The name for a topic.
@@ -81,7 +74,7 @@ impl NamePattern {
     /// # Errors
     /// Why there is none.
     pub(crate) fn name(&self, topic: &str) -> Result<String, &'static str> {
-        let name = self.texts.join(topic);
+        let name = self.template.fill(topic);
         let stem = match self.is_fifo() {
             true => &name[..name.len() - FIFO.len()],
             false => &name,

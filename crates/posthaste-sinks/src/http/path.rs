@@ -1,17 +1,13 @@
 //! Paths of endpoints: a topic within the pattern of the address.
 
-/// Stands for the topic.
-const TOPIC: &str = "{topic}";
+use crate::topic_template::TopicTemplate;
 
 /// Servers take longer request lines, proxies before them often do not.
 const PATH_BYTES_MAX: usize = 2_048;
 
 /// The path of an address, which is written as it goes over the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PathPattern {
-    /// Each but the last has a topic behind it.
-    texts: Vec<String>,
-}
+pub(super) struct PathPattern(TopicTemplate);
 
 impl PathPattern {
     /// The pattern of the text behind the host's `/`.
@@ -19,20 +15,12 @@ impl PathPattern {
     /// # Errors
     /// The mistake, in words.
     pub(super) fn new(path: &str) -> Result<Self, &'static str> {
-        let texts: Vec<_> = format!("/{path}").split(TOPIC).map(str::to_owned).collect();
-        for text in &texts {
-            if text.contains(['{', '}']) {
-                return Err(
-                    "the path knows `{topic}` alone in braces; write others as %7B and %7D",
-                );
-            }
-            if !text.bytes().all(may_stand) {
-                return Err(
-                    "the path has a character that no path has; write it as a percent escape",
-                );
-            }
+        let template = TopicTemplate::parse(&format!("/{path}"))
+            .ok_or("the path knows `{topic}` alone in braces; write others as %7B and %7D")?;
+        if !template.fill("").bytes().all(may_stand) {
+            return Err("the path has a character that no path has; write it as a percent escape");
         }
-        let pattern = Self { texts };
+        let pattern = Self(template);
         match pattern.path("topic") {
             Ok(_) => Ok(pattern),
             Err(_) => Err("the path has a part `.` or `..`, or more than 2048 bytes"),
@@ -55,7 +43,7 @@ impl PathPattern {
                 _ => encoded += &format!("%{byte:02X}"),
             }
         }
-        let path = self.texts.join(&encoded);
+        let path = self.0.fill(&encoded);
         if path.split('/').any(|part| matches!(part, "." | "..")) {
             return Err("it makes a part `.` or `..` of the path");
         }
@@ -67,7 +55,7 @@ impl PathPattern {
 
     /// Whether each topic has an endpoint of its own.
     pub(super) fn has_topic(&self) -> bool {
-        self.texts.len() > 1
+        self.0.only().is_none()
     }
 }
 

@@ -1,14 +1,13 @@
 //! Topics of MQTT: a topic of ours within the pattern of the address.
 
-/// Stands for the topic.
-const TOPIC: &str = "{topic}";
+use crate::topic_template::{TOPIC, TopicTemplate};
 
 /// The protocol's limit.
 const TOPIC_BYTES_MAX: usize = 65_535;
 
 /// The pattern of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TopicPattern(String);
+pub(super) struct TopicPattern(TopicTemplate);
 
 impl TopicPattern {
     /// The pattern of an option's value.
@@ -16,12 +15,10 @@ impl TopicPattern {
     /// # Errors
     /// The mistake, in words.
     pub(super) fn new(text: &str) -> Result<Self, String> {
-        if text.replace(TOPIC, "").contains(['{', '}']) {
-            return Err(format!(
-                "`topic` knows `{TOPIC}` alone in braces; a route gives an event another topic"
-            ));
-        }
-        let pattern = Self(text.to_owned());
+        let template = TopicTemplate::parse(text).ok_or_else(|| {
+            format!("`topic` knows `{TOPIC}` alone in braces; a route gives an event another topic")
+        })?;
+        let pattern = Self(template);
         // Any valid topic will do.
         match pattern.name("topic") {
             Ok(_) => Ok(pattern),
@@ -34,9 +31,9 @@ impl TopicPattern {
     /// # Errors
     /// Why nobody can publish to it.
     pub(super) fn name(&self, topic: &str) -> Result<String, &'static str> {
-        let name = self.0.replace(TOPIC, topic);
+        let name = self.0.fill(topic);
         // The broker's own begin so. An operator may mean one; a topic may not make one.
-        if name.starts_with('$') && !self.0.starts_with('$') {
+        if name.starts_with('$') && !self.0.begin().starts_with('$') {
             return Err("it begins with `$`, as the broker's own do");
         }
         if name.len() > TOPIC_BYTES_MAX {

@@ -1,14 +1,13 @@
 //! Subjects: a topic within the pattern of the address.
 
+use crate::topic_template::{TOPIC, TopicTemplate};
+
 /// The server's limit is four kibibytes for a line that holds the subject and more.
 const SUBJECT_BYTES_MAX: usize = 1_024;
 
-/// Stands for the topic.
-const TOPIC: &str = "{topic}";
-
 /// The pattern of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SubjectPattern(String);
+pub(super) struct SubjectPattern(TopicTemplate);
 
 impl SubjectPattern {
     /// The pattern of an option's value.
@@ -16,12 +15,12 @@ impl SubjectPattern {
     /// # Errors
     /// The mistake, in words.
     pub(super) fn new(text: &str) -> Result<Self, String> {
-        if text.replace(TOPIC, "").contains(['{', '}']) {
-            return Err(format!(
+        let template = TopicTemplate::parse(text).ok_or_else(|| {
+            format!(
                 "`subject` knows `{TOPIC}` alone in braces; a route gives an event another topic"
-            ));
-        }
-        let pattern = Self(text.to_owned());
+            )
+        })?;
+        let pattern = Self(template);
         // Any valid topic will do.
         match pattern.subject("topic") {
             Ok(_) => Ok(pattern),
@@ -34,9 +33,9 @@ impl SubjectPattern {
     /// # Errors
     /// Why nobody can publish to it.
     pub(super) fn subject(&self, topic: &str) -> Result<String, &'static str> {
-        let subject = self.0.replace(TOPIC, topic);
+        let subject = self.0.fill(topic);
         // Commands to the server begin so. An operator may mean one; a topic may not make one.
-        if subject.starts_with('$') && !self.0.starts_with('$') {
+        if subject.starts_with('$') && !self.0.begin().starts_with('$') {
             return Err("it begins with `$`, as the server's own do");
         }
         if subject.len() > SUBJECT_BYTES_MAX {

@@ -1,5 +1,7 @@
 //! The keys of streams: a topic within the pattern of the address.
 
+use crate::topic_template::TopicTemplate;
+
 /// Keys of our own begin so.
 pub(super) const OURS: &str = "posthaste:";
 
@@ -8,10 +10,7 @@ const TOPIC: &str = "topic";
 
 /// The pattern of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct StreamPattern {
-    /// Each but the last has a topic behind it.
-    texts: Vec<String>,
-}
+pub(super) struct StreamPattern(TopicTemplate);
 
 impl StreamPattern {
     /// The pattern of an option's value.
@@ -42,7 +41,7 @@ impl StreamPattern {
             }
         }
         texts.push(text + rest);
-        let pattern = Self { texts };
+        let pattern = Self(TopicTemplate::of(texts));
         // Any valid topic will do.
         match pattern.stream("t") {
             Ok(_) => Ok(pattern),
@@ -58,7 +57,7 @@ impl StreamPattern {
     /// # Errors
     /// Why nothing is added to it.
     pub(super) fn stream(&self, topic: &str) -> Result<String, &'static str> {
-        let stream = self.texts.join(topic);
+        let stream = self.0.fill(topic);
         if stream.is_empty() {
             return Err("it is empty");
         }
@@ -70,16 +69,12 @@ impl StreamPattern {
 
     /// The stream, where all topics have the same one.
     pub(super) fn only_stream(&self) -> Option<&str> {
-        match &*self.texts {
-            [only] => Some(only),
-            _ => None,
-        }
+        self.0.only()
     }
 
     /// The part of all streams' keys by which a cluster chooses their slot, if they have one.
     pub(super) fn hash_tag(&self) -> Option<&str> {
-        let before = self.texts.first()?;
-        let Some((_, tag)) = before.split_once('{') else {
+        let Some((_, tag)) = self.0.begin().split_once('{') else {
             // The whole key is hashed.
             return self.only_stream().filter(|stream| !stream.contains('}'));
         };
