@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use uuid::Uuid;
 
-use crate::{ForeignId, WireIdRoom};
+use crate::{ForeignId, ORDER_KEY_SEPARATOR, OrderBy, WireIdRoom};
 
 /// The text attributes of an event that may be absent, and the topic, which may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +67,7 @@ pub struct StoredEvent {
     occurred_at: i64,
     inserted_at: i64,
     slot: u16,
+    order_by: OrderBy,
     spans: [Span; SPANS],
     page: Bytes,
     /// A pointer alone: few events have one.
@@ -160,10 +161,34 @@ impl StoredEvent {
         self.text(Field::Topic).unwrap_or_default()
     }
 
-    /// The key of order, if the event has one.
+    /// The key, if the event has one.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.text(Field::Key)
+    }
+
+    /// The key of order at the destination for which it was read: events that have the same are
+    /// delivered one after the other. It is that of markers, and of copies in the store.
+    #[must_use]
+    pub fn order_key(&self) -> Option<&str> {
+        let key = self.key()?;
+        match self.order_by {
+            OrderBy::Key => Some(key),
+            OrderBy::KeyAndTopic => {
+                let before = self.topic().len() + ORDER_KEY_SEPARATOR.len_utf8();
+                let Span { start, len } = self.spans[Field::Key as usize];
+                let from = (start as usize).checked_sub(before)?;
+                let bytes = self.page.get(from..(start + len) as usize)?;
+                std::str::from_utf8(bytes).ok()
+            }
+        }
+    }
+
+    /// The same event as a destination with this order sees it.
+    #[must_use]
+    pub fn ordered_by(mut self, order_by: OrderBy) -> Self {
+        self.order_by = order_by;
+        self
     }
 
     /// The payload; none is a tombstone, which is not the same as an empty payload.
@@ -274,6 +299,8 @@ pub struct StoredFields<'a> {
 pub struct PageBuilder {
     buffer: BytesMut,
     events: Vec<Pending>,
+    order_by: OrderBy,
+    holds_copies: bool,
 }
 
 #[derive(Debug)]
@@ -299,7 +326,23 @@ impl PageBuilder {
         Self {
             buffer: BytesMut::with_capacity(bytes),
             events: Vec::with_capacity(events),
+            ..Self::default()
         }
+    }
+
+    /// A page of events for a destination that keeps this order.
+    #[must_use]
+    pub fn ordered_by(mut self, order_by: OrderBy) -> Self {
+        self.order_by = order_by;
+        self
+    }
+
+    /// A page of copies: with each the store keeps its [key of order](StoredEvent::order_key) in
+    /// the place of its key.
+    #[must_use]
+    pub fn of_copies(mut self) -> Self {
+        self.holds_copies = true;
+        self
     }
 
     /// Events gathered so far.
@@ -334,8 +377,14 @@ impl PageBuilder {
             start: 0,
             len: ABSENT,
         }; SPANS];
-        for (span, text) in spans.iter_mut().zip(fields.texts) {
-            if let Some(text) = text {
+        for (at, (span, text)) in spans.iter_mut().zip(fields.texts).enumerate() {
+            if let Some(mut text) = text {
+                if at == Field::Key as usize {
+                    text = self.key(text, fields.texts[Field::Topic as usize]);
+                    // Right behind the topic: together they are the key of order.
+                    let mut separator = [0; ORDER_KEY_SEPARATOR.len_utf8()];
+                    self.put(ORDER_KEY_SEPARATOR.encode_utf8(&mut separator).as_bytes())?;
+                }
                 *span = self.put(text.as_bytes())?;
             }
         }
@@ -401,6 +450,16 @@ impl PageBuilder {
         Ok(())
     }
 
+    /// The key of an event that the store keeps in this way.
+    fn key<'a>(&self, stored: &'a str, topic: Option<&str>) -> &'a str {
+        if !self.holds_copies || self.order_by == OrderBy::Key {
+            return stored;
+        }
+        let behind_topic = stored.strip_prefix(topic.unwrap_or_default());
+        let key = behind_topic.and_then(|rest| rest.strip_prefix(ORDER_KEY_SEPARATOR));
+        key.unwrap_or(stored)
+    }
+
     fn put(&mut self, bytes: &[u8]) -> Result<Span, PageFull> {
         let start = self.buffer.len();
         self.buffer.put_slice(bytes);
@@ -417,6 +476,7 @@ impl PageBuilder {
             true => Bytes::copy_from_slice(&self.buffer),
             false => self.buffer.freeze(),
         };
+        let order_by = self.order_by;
         self.events
             .into_iter()
             .map(|event| StoredEvent {
@@ -425,6 +485,7 @@ impl PageBuilder {
                 occurred_at: event.occurred_at,
                 inserted_at: event.inserted_at,
                 slot: event.slot,
+                order_by,
                 spans: event.spans,
                 page: page.clone(),
                 fault: event.fault,

@@ -17,6 +17,7 @@ pub mod memory_tables;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
+mod order;
 mod outcome;
 mod partitions;
 mod pipeline;
@@ -39,6 +40,7 @@ pub use check::{CheckReport, CheckedPart, Fact, Finding, Severity};
 pub use event::{EventRef, Field, HeaderIter, PageBuilder, PageFull, StoredEvent, StoredFields};
 pub use failed_keys::FailedKeys;
 pub use lane_records::{Decision, LaneRecords, NextSlot, VerdictBatch, WaitingRecord};
+pub use order::{KEY_AND_TOPIC_TARGETS, ORDER_KEY_SEPARATOR, OrderBy};
 pub use outcome::{
     Acceptance, Cause, Outcome, Postponement, Rejection, RejectionKind, Unavailability, Verdict,
 };

@@ -21,7 +21,8 @@ use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
 use uuid::Uuid;
 
 use crate::{
-    AuditLine, AuditWords, DestinationState, HAND_OVERS, StoredEvent, Wanted, partitions::SLOTS,
+    AuditLine, AuditWords, DestinationState, HAND_OVERS, OrderBy, StoredEvent, Wanted,
+    partitions::SLOTS,
 };
 
 pub use claims::{ClaimRow, CursorRow};
@@ -185,6 +186,12 @@ impl<P> Tables<P> {
     pub fn name_of(&self, destination_id: i64) -> Option<String> {
         let row = self.destinations.get(&destination_id);
         row.map(|row| row.name.clone())
+    }
+
+    /// The order that the destination keeps.
+    pub fn order_of(&self, destination_id: i64) -> OrderBy {
+        let row = self.destinations.get(&destination_id);
+        row.map_or_else(OrderBy::default, |row| OrderBy::of_target(&row.address).0)
     }
 
     /// The destinations that are not removed.

@@ -39,7 +39,7 @@ impl Record {
     /// A record of `event` under its own topic and key.
     #[must_use]
     pub fn new(ticket: u64, event: StoredEvent) -> Self {
-        let order_key = event.key().map(key_hash);
+        let order_key = event.order_key().map(key_hash);
         Self {
             ticket,
             order_key,

@@ -142,7 +142,7 @@ impl DestinationTask {
                 Ok(ClaimOutcome::Owned(claim)) => {
                     info!(
                         destination = %name,
-                        address = %self.destination.address,
+                        address = %self.destination.target(),
                         epoch = claim.epoch,
                         partitions = %format_args!(
                             "{} of {}",
@@ -180,9 +180,10 @@ impl DestinationTask {
         want: Want,
         unsettled: Duration,
     ) -> Result<ClaimOutcome, StoreError> {
+        let target = self.destination.target();
         let request = ClaimRequest {
             destination: &self.destination.name,
-            address: &self.destination.address,
+            address: &target,
             retarget: self.destination.retarget,
             start: self.destination.start,
             want,

@@ -1,6 +1,6 @@
 use std::{ops::Range, sync::Arc};
 
-use posthaste_engine::{Backoff, DeliveryPolicy, Sink, Start, Template};
+use posthaste_engine::{Backoff, DeliveryPolicy, OrderBy, Sink, Start, Template};
 
 use crate::Counters;
 
@@ -9,6 +9,7 @@ pub struct Destination {
     pub(crate) name: String,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) address: String,
+    pub(crate) order_by: OrderBy,
     pub(crate) retarget: bool,
     pub(crate) start: Start,
     pub(crate) inserted: Range<i64>,
@@ -27,6 +28,7 @@ impl Destination {
         Self {
             name: name.into(),
             address: format!("{}:", sink.info().kind),
+            order_by: OrderBy::Key,
             retarget: false,
             sink,
             start: Start::Oldest,
@@ -47,6 +49,19 @@ impl Destination {
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = address.into();
         self
+    }
+
+    /// Of which events the order is kept. A destination keeps its order for good: a relay that is
+    /// told another one is refused. Default: those of a key.
+    #[must_use]
+    pub fn order_by(mut self, order_by: OrderBy) -> Self {
+        self.order_by = order_by;
+        self
+    }
+
+    /// What the store keeps of where its events go.
+    pub(crate) fn target(&self) -> String {
+        self.order_by.target(&self.address)
     }
 
     /// Goes on at an address of another kind of broker, too, where the name stood.

@@ -1,6 +1,6 @@
 //! Pages that stores fill row by row.
 
-use posthaste_engine::{Budget, PageBuilder, StoreError, StoredEvent, StoredFields};
+use posthaste_engine::{Budget, OrderBy, PageBuilder, StoreError, StoredEvent, StoredFields};
 
 use crate::headers;
 
@@ -14,8 +14,9 @@ pub(crate) enum Pushed {
 }
 
 /// An empty page with room for a usual one.
-pub(crate) fn page(budget: Budget) -> PageBuilder {
+pub(crate) fn page(budget: Budget, order_by: OrderBy) -> PageBuilder {
     PageBuilder::with_capacity(budget.events.min(256), budget.bytes.min(64 << 10))
+        .ordered_by(order_by)
 }
 
 /// Adds an event, with the texts of its headers in turn, and what is wrong with its row. The first

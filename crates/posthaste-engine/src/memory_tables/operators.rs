@@ -203,7 +203,7 @@ impl<P> Tables<P> {
     fn is_acted_on(&self, filter: &ParkedFilter, action: DeadAction, row: &ParkedRow) -> bool {
         let marker = row
             .event
-            .key()
+            .order_key()
             .map(|key| (row.destination_id, key.to_owned()));
         let has_gone_on = marker.is_none_or(|marker| !self.markers.contains_key(&marker));
         let of = self.destinations.get(&row.destination_id);
@@ -233,8 +233,10 @@ impl<P> Tables<P> {
             })
             .collect();
         for (id, named) in adopted {
+            let order = self.order_of(named);
             if let Some(row) = self.parked.get_mut(&id) {
                 row.destination_id = named;
+                row.event = row.event.clone().ordered_by(order);
             }
         }
     }

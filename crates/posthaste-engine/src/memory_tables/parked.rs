@@ -51,7 +51,7 @@ impl ParkedRow {
     }
 
     pub(super) fn is_of(&self, destination_id: i64, key: &str) -> bool {
-        self.destination_id == destination_id && self.event.key() == Some(key)
+        self.destination_id == destination_id && self.event.order_key() == Some(key)
     }
 
     /// Whether it waits behind an earlier event of its key.
@@ -105,7 +105,7 @@ impl<P> Tables<P> {
 
     /// Whether nothing earlier of the copy's key waits.
     fn is_first(&self, copy: i64, row: &ParkedRow) -> bool {
-        let Some(key) = row.event.key() else {
+        let Some(key) = row.event.order_key() else {
             return false;
         };
         let id = row.destination_id;
@@ -125,7 +125,7 @@ impl<P> Tables<P> {
         let (event, kind) = (parking.event, parking.kind);
         let values: [&dyn Display; 3] = [&event.id(), &event.seq(), &kind];
         self.note(now, Some(by), audit::parked_as(state), Some(id), &values);
-        if let Some(key) = event.key() {
+        if let Some(key) = event.order_key() {
             let of = (id, key.to_owned());
             if let Some(marker) = self.markers.get_mut(&of) {
                 marker.position = at;

@@ -125,7 +125,7 @@ impl Pipeline {
             self.report_refused(&event, &rejection, (1, next), true);
             (1, next)
         };
-        if let Some(key) = event.key().filter(|_| next != AfterFailure::Skip) {
+        if let Some(key) = event.order_key().filter(|_| next != AfterFailure::Skip) {
             let was_parked = group == Group::Side;
             self.waiting.park(key, was_parked);
             if was_parked {

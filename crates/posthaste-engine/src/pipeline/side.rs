@@ -59,7 +59,7 @@ pub enum SideStep {
 
 /// Whether the event's key is one of these.
 pub(super) fn has_key(keys: &HashSet<String>, event: &StoredEvent) -> bool {
-    !keys.is_empty() && event.key().is_some_and(|key| keys.contains(key))
+    !keys.is_empty() && event.order_key().is_some_and(|key| keys.contains(key))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

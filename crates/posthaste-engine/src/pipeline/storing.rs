@@ -122,7 +122,7 @@ impl Pipeline {
                 continue;
             };
             let entry = window.entry_mut(number);
-            let key = entry.and_then(|entry| entry.event.key().map(str::to_owned));
+            let key = entry.and_then(|entry| entry.event.order_key().map(str::to_owned));
             window.finish(number, true);
             if let Some(key) = key.filter(|_| group == Group::Side && !skip) {
                 self.side.parked(&key);

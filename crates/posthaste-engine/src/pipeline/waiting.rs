@@ -44,7 +44,7 @@ pub(super) struct Waiter(u64);
 
 impl Waiter {
     pub(super) fn of(event: &StoredEvent) -> Self {
-        Self(match event.key() {
+        Self(match event.order_key() {
             Some(key) => key_hash(key),
             None => event.id().as_u64_pair().1,
         })
@@ -161,7 +161,7 @@ impl Waiting {
             self.reasons(Waiter(key_hash(key)))
                 .is_some_and(|reasons| reasons.parked.iter().any(|parked| **parked == *key))
         };
-        self.parked > 0 && event.key().is_some_and(is_parked)
+        self.parked > 0 && event.order_key().is_some_and(is_parked)
     }
 
     /// How many keys are parked, the store's included.

@@ -205,7 +205,7 @@ impl Window {
                 state: pass(&event).unwrap_or(State::Ready),
                 evidence: Evidence::default(),
                 maybe_sent: false,
-                order_key: event.key().map(key_hash),
+                order_key: event.order_key().map(key_hash),
                 bytes: event.footprint(),
                 event,
             };

@@ -166,7 +166,9 @@ pub enum Want {
 pub struct ClaimRequest<'a> {
     /// The destination's name.
     pub destination: &'a str,
-    /// The sink's URL without secrets. The store keeps it: events go to one address at a time.
+    /// The destination's target: the sink's URL without secrets, and before it the order that the
+    /// destination keeps ([`OrderBy::target`](crate::OrderBy::target)). The store keeps it: events
+    /// go to one address at a time.
     /// Another one takes its place, and is audited, once no other live relay serves the
     /// destination; progress goes on, since it belongs to the name.
     pub address: &'a str,

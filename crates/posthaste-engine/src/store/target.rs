@@ -1,8 +1,10 @@
-//! Where a destination's events go: to one address at a time, whatever its relays are told.
+//! Where a destination's events go, and in which order: to one address at a time, in one order for
+//! good, whatever its relays are told.
 
 use uuid::Uuid;
 
 use super::{ClaimRequest, Shares, StoreError};
+use crate::OrderBy;
 
 impl ClaimRequest<'_> {
     /// True where the stored address differs from the one that this relay was told. The events go
@@ -12,24 +14,33 @@ impl ClaimRequest<'_> {
     ///
     /// # Errors
     /// [`StoreError::Misconfigured`] where it is another kind of broker, unless that is meant
-    /// ([`ClaimRequest::retarget`]).
+    /// ([`ClaimRequest::retarget`]), and where the destination keeps another order.
     pub fn is_elsewhere(&self, operation: &'static str, stored: &str) -> Result<bool, StoreError> {
         let (name, address) = (self.destination, self.address);
         if stored.is_empty() || split(stored) == split(address) {
             return Ok(false);
         }
+        let ((order, stored), (wanted, address)) =
+            (OrderBy::of_target(stored), OrderBy::of_target(address));
+        let refused = |reason| StoreError::Misconfigured { operation, reason };
+        if order != wanted {
+            let (order, wanted) = (order.as_str(), wanted.as_str());
+            return Err(refused(format!(
+                "destination `{name}` was made with the order `{order}`, and this relay is told to \
+                 keep the order `{wanted}`: what waits is written in terms of the first\nfix: set \
+                 `order` of `{name}` to `{order}`, or give this relay a destination of its own \
+                 (`--destination NAME`)"
+            )));
+        }
         if kind(stored) == kind(address) || self.retarget {
             return Ok(true);
         }
-        Err(StoreError::Misconfigured {
-            operation,
-            reason: format!(
-                "destination `{name}` delivers to `{stored}`, and this relay is told to deliver to \
+        Err(refused(format!(
+            "destination `{name}` delivers to `{stored}`, and this relay is told to deliver to \
                  `{address}`, another kind of broker\nfix: give this relay a destination of its \
                  own (`--destination NAME`); or, if `{name}` is to go on there, stop its relays \
                  and start one with `--retarget`"
-            ),
-        })
+        )))
     }
 }
 
@@ -80,6 +91,19 @@ mod tests {
         assert_eq!(is_elsewhere("null:", "file:///a", false), None);
         assert_eq!(is_elsewhere("kafka://a", "amqp://a", false), None);
         assert_eq!(is_elsewhere("kafka://a", "amqp://a", true), Some(true));
+    }
+
+    #[test]
+    fn another_order_is_refused_whatever_is_meant() {
+        let by_topic = "key-and-topic+kafka://a";
+        assert_eq!(is_elsewhere(by_topic, by_topic, false), Some(false));
+        assert_eq!(is_elsewhere("", by_topic, false), Some(false));
+        let other = "key-and-topic+kafka://b";
+        assert_eq!(is_elsewhere(by_topic, other, false), Some(true));
+        for told in ["kafka://a", "amqp://a"] {
+            assert_eq!(is_elsewhere(by_topic, told, true), None);
+            assert_eq!(is_elsewhere(told, by_topic, true), None);
+        }
     }
 
     #[test]

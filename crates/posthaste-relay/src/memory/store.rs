@@ -273,9 +273,11 @@ impl Inner {
     }
 
     /// Mark mode: what the destination has not finished.
-    fn unfinished(&self, destination_id: i64) -> impl Iterator<Item = &StoredEvent> {
+    fn unfinished(&self, destination_id: i64) -> impl Iterator<Item = StoredEvent> {
+        let order = self.tables.order_of(destination_id);
         let seqs = self.unfinished.get(&destination_id).into_iter().flatten();
-        seqs.filter_map(|seq| self.log.get(seq))
+        let events = seqs.filter_map(|seq| self.log.get(seq));
+        events.map(move |event| event.clone().ordered_by(order))
     }
 
     fn is_passed(&self, destination_id: i64, event: &StoredEvent) -> bool {
@@ -295,7 +297,12 @@ impl Inner {
     /// The destinations to which this event is still to be delivered: they have not passed it, or
     /// passed it over because its key waits.
     fn pending_at(&self, event: &StoredEvent) -> Vec<i64> {
-        let marker = |id| self.tables.markers.get(&(id, event.key()?.to_owned()));
+        let marker = |id| {
+            let event = event.clone().ordered_by(self.tables.order_of(id));
+            self.tables
+                .markers
+                .get(&(id, event.order_key()?.to_owned()))
+        };
         let kept = self.tables.kept_destinations().map(|(id, _)| id);
         let pending = kept.filter(|id| match (self.mode, marker(*id)) {
             (MemoryMode::Log, Some(marker)) => event.seq() > marker.position,

@@ -81,7 +81,7 @@ pub(super) async fn read(
     asks: bool,
 ) -> Result<(Page, HashSet<String>), StoreError> {
     let page = claimed.next(budget).await?;
-    let keys = page.events.iter().filter_map(|event| event.key());
+    let keys = page.events.iter().filter_map(|event| event.order_key());
     let keys: HashSet<&str> = keys.filter(|_| asks).collect();
     if keys.is_empty() {
         return Ok((page, HashSet::new()));

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use mysql_async::{Params, params};
 use posthaste_engine::{
-    Admin, AuditLine, DeadAction, DestinationState, HAND_OVERS, ParkedEvent, ParkedFilter,
+    Admin, AuditLine, DeadAction, DestinationState, HAND_OVERS, OrderBy, ParkedEvent, ParkedFilter,
     ParkedState, Status, StoreError, audit as words,
 };
 use serde_json::json;
@@ -14,6 +14,7 @@ use super::{
     destination::{self, COPIES_A_TRANSACTION, close_parked, end_progress, find},
     error::unexpected,
     holds_key::with_holds_key,
+    ordering::with_order,
     parking::event_id_text,
     row::{self, PARKED},
     status::status,
@@ -222,7 +223,8 @@ async fn parked(
     filter: &ParkedFilter,
     limit: usize,
 ) -> Result<Vec<ParkedEvent>, StoreError> {
-    let sql = with_holds_key(include_str!("sql/parked_list.sql")).replace("{copy}", PARKED);
+    let sql =
+        with_order(&with_holds_key(include_str!("sql/parked_list.sql"))).replace("{copy}", PARKED);
     let of = of_filter(filter, vec![("limit", limit_of(limit).into())]);
     let rows = work.rows(&sql, of).await?;
     let operation = work.operation();
@@ -233,6 +235,8 @@ async fn parked(
 
 fn parked_event(operation: &'static str, row: &Fields) -> Result<ParkedEvent, StoreError> {
     let state = row.text(row::BEHIND + 1)?;
+    let target = row.text(row::BEHIND + 8)?;
+    let (order_by, _) = OrderBy::of_target(&target);
     Ok(ParkedEvent {
         destination: row.text(row::BEHIND)?,
         state: ParkedState::from_name(&state)
@@ -243,7 +247,7 @@ fn parked_event(operation: &'static str, row: &Fields) -> Result<ParkedEvent, St
         parked_at: row.get(row::BEHIND + 5)?,
         due_at: row.get(row::BEHIND + 6)?,
         holds_key: row.flag(row::BEHIND + 7)?,
-        event: row::event(operation, row.row())?,
+        event: row::copy(operation, order_by, row.row())?,
     })
 }
 
@@ -261,12 +265,14 @@ async fn adopt(
             ("limit", limit_of(ACTS_A_TRANSACTION).into()),
         ],
     );
-    let rows = work.rows(include_str!("sql/act_adopt.sql"), of).await?;
+    let rows = work
+        .rows(&with_order(include_str!("sql/act_adopt.sql")), of)
+        .await?;
     let mut last = None;
     for row in &rows {
         let (id, to): (i64, i64) = (row.get(0)?, row.get(1)?);
-        let sql = "update posthaste_parked set destination_id = :to where id = :id";
-        work.execute(sql, params! { "id" => id, "to" => to })
+        let sql = with_order(include_str!("sql/act_adopted.sql"));
+        work.execute(&sql, params! { "id" => id, "to" => to })
             .await?;
         last = Some(id);
     }
@@ -295,7 +301,7 @@ async fn act(
         ],
     );
     let rows = work
-        .rows(include_str!("sql/act_candidates.sql"), of)
+        .rows(&with_order(include_str!("sql/act_candidates.sql")), of)
         .await?;
     let sql = match action {
         DeadAction::Retry => include_str!("sql/act_retry.sql"),

@@ -17,6 +17,7 @@ use super::{
     destination,
     holds_key::with_holds_key,
     marker_rows,
+    ordering::with_order,
     place::Place,
     ranges::Ranges,
     settings,
@@ -76,7 +77,7 @@ pub(super) async fn evacuate(
             "destination_id" => follower.destination_id, "seq" => follower.seq, "now" => now
         };
         let copied = work
-            .execute(include_str!("sql/evacuate_copy.sql"), of)
+            .execute(&with_order(include_str!("sql/evacuate_copy.sql")), of)
             .await?;
         *copies.entry(follower.destination_id).or_default() += copied.min(1);
     }
@@ -102,7 +103,7 @@ async fn followers(
     start: u64,
     stop: u64,
 ) -> Result<(Vec<Follower>, u64), StoreError> {
-    let sql = with_holds_key(include_str!("sql/evacuate_found.sql"));
+    let sql = with_order(&with_holds_key(include_str!("sql/evacuate_found.sql")));
     let of = params! { "start" => start, "stop" => stop };
     let rows = work.rows(&sql, of).await?;
     let (mut found, mut bytes, mut copies) = (Vec::new(), 0, 0);

@@ -15,7 +15,7 @@ use std::sync::{
 };
 
 use mysql_async::params;
-use posthaste_engine::{Claim, StoreError};
+use posthaste_engine::{Claim, OrderBy, StoreError};
 use uuid::Uuid;
 
 use super::{
@@ -30,6 +30,7 @@ pub(super) struct Grant {
     /// The least row of cursors that is owned.
     pub(super) cursor_id: i64,
     pub(super) registration: Uuid,
+    pub(super) order_by: OrderBy,
     pub(super) epoch: i64,
     pub(super) store_id: Uuid,
     /// The version of that row, as the claim left it.
@@ -54,6 +55,16 @@ impl Guard {
             grant: grant.clone(),
             seen: Arc::new(AtomicI64::new(grant.ver)),
         })
+    }
+
+    /// The order that the destination keeps.
+    pub(super) fn order_by(&self) -> OrderBy {
+        self.grant.order_by
+    }
+
+    /// The destination, and the order that it keeps.
+    pub(super) fn ordered(&self) -> (i64, OrderBy) {
+        (self.grant.destination_id, self.grant.order_by)
     }
 
     pub(super) fn destination_id(&self) -> i64 {

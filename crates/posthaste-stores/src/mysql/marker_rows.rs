@@ -16,17 +16,18 @@ pub(super) fn place(row: &Fields, high: usize, holes: usize) -> Result<Place, St
     place.map_err(|_| unexpected("read a place", "a place whose holes are none"))
 }
 
-/// Where a key's marker stands; none: it has none.
+/// The slot of a key, and where its marker stands; none: it has none.
 pub(super) async fn marker(
     work: &mut Work,
     destination_id: i64,
     key: &str,
-) -> Result<Option<Place>, StoreError> {
+) -> Result<Option<(u16, Place)>, StoreError> {
     let of = params! { "destination_id" => destination_id, "key" => key.as_bytes() };
-    let sql = "select high, holes from posthaste_markers \
+    let sql = "select slot, high, holes from posthaste_markers \
                where destination_id = :destination_id and `key` = :key";
     let row = work.at_most_one(sql, of).await?;
-    row.map(|row| place(&row, 0, 1)).transpose()
+    row.map(|row| Ok((row.get(0)?, place(&row, 1, 2)?)))
+        .transpose()
 }
 
 /// Moves a marker up; answers whether there is one.
@@ -36,7 +37,7 @@ pub(super) async fn move_up(
     key: &str,
     to: &Place,
 ) -> Result<bool, StoreError> {
-    let Some(stands) = marker(work, destination_id, key).await? else {
+    let Some((_, stands)) = marker(work, destination_id, key).await? else {
         return Ok(false);
     };
     let place = stands.union(to);
@@ -89,11 +90,11 @@ pub(super) async fn starts(
     let result = async {
         let mut starts = Vec::new();
         for key in keys {
-            let stands = marker(&mut work, claimed.guard().destination_id(), key).await?;
-            let is_ours = claimed.slots().contain(posthaste::slot(key));
-            let stands = stands.filter(|_| is_ours);
+            let id = claimed.guard().destination_id();
+            let stands = marker(&mut work, id, key).await?;
+            let stands = stands.filter(|(slot, _)| claimed.slots().contain(*slot));
             let stands = stands.ok_or_else(|| unexpected(operation, "a key has no marker"))?;
-            starts.push((key.clone(), stands));
+            starts.push((key.clone(), stands.1));
         }
         Ok(starts)
     };

@@ -110,7 +110,7 @@ async fn join(
     let sql = with_holds_key(include_str!("sql/marker_delete.sql"));
     for key in keys {
         let stands = marker(work, destination_id, key).await?;
-        let is_reached = stands.is_some_and(|stands| at.covers(&stands));
+        let is_reached = stands.is_some_and(|(_, stands)| at.covers(&stands));
         let of = params! { "destination_id" => destination_id, "key" => key.as_bytes() };
         if !is_reached || work.execute(&sql, of).await? == 0 {
             return Err(unexpected(

@@ -28,6 +28,7 @@ mod migrate;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
+mod ordering;
 mod ownership;
 mod owning;
 mod parking;

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use mysql_async::params;
 use posthaste_engine::{
-    AuditWords, ClaimDecision, ClaimOutcome, ClaimRequest, DestinationFound, Registered,
+    AuditWords, ClaimDecision, ClaimOutcome, ClaimRequest, DestinationFound, OrderBy, Registered,
     ShareChange, Shares, StoreError, audit as words,
 };
 use uuid::Uuid;
@@ -311,6 +311,7 @@ impl OneClaim<'_> {
                 destination_id: found.id,
                 cursor_id,
                 registration: us,
+                order_by: OrderBy::of_target(request.address).0,
                 epoch,
                 store_id,
                 ver,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mysql_async::params;
 use posthaste_engine::{
-    AfterFailure, Attempted, ClaimParking, Due, DueAt, EventRef, Field, ParkedCopy, ParkedState,
-    Parking, PutOff, Settlement, StoreError, audit as words,
+    AfterFailure, Attempted, ClaimParking, Due, DueAt, EventRef, Field, OrderBy, ParkedCopy,
+    ParkedState, Parking, PutOff, Settlement, StoreError, audit as words,
 };
 use uuid::Uuid;
 
@@ -75,13 +75,7 @@ impl ClaimParking for MysqlClaimed {
             return Ok(Due::default());
         }
         let mut work = self.guard().read(&link, OPERATION).await?;
-        let result = due(
-            &mut work,
-            self.guard().destination_id(),
-            self.slots(),
-            limit,
-        )
-        .await;
+        let result = due(&mut work, self.guard().ordered(), self.slots(), limit).await;
         work.end(result).await
     }
 
@@ -89,8 +83,8 @@ impl ClaimParking for MysqlClaimed {
         const OPERATION: &str = "read what was put off";
         let link = self.parking(OPERATION).await?;
         let mut work = self.guard().read(&link, OPERATION).await?;
-        let id = self.guard().destination_id();
-        let result = put_off(&mut work, id, self.slots(), after, limit).await;
+        let of = self.guard().ordered();
+        let result = put_off(&mut work, of, self.slots(), after, limit).await;
         work.end(result).await
     }
 
@@ -126,7 +120,7 @@ async fn park(
         "seq" => event.seq(),
         "event_id" => event.id().as_bytes().as_slice(),
         "topic" => event.topic(),
-        "key" => event.key().map(str::as_bytes),
+        "key" => event.order_key().map(str::as_bytes),
         "slot" => event.slot(),
         "type" => event.text(Field::Type),
         "content_type" => event.text(Field::ContentType),
@@ -151,7 +145,7 @@ async fn park(
         let number = i64::from(parking.attempts);
         attempt(work, id, number, parking.kind, &parking.reason).await?;
     }
-    match event.key() {
+    match event.order_key() {
         // It leaves no marker, but takes along one that stands: a side read would bring it again.
         Some(key) if parking.next == AfterFailure::Skip => {
             marker_rows::move_up(work, destination_id, key, &place).await?;
@@ -213,7 +207,7 @@ async fn something_waits(work: &mut Work, destination_id: i64) -> Result<bool, S
 
 async fn due(
     work: &mut Work,
-    destination_id: i64,
+    (destination_id, order_by): (i64, OrderBy),
     slots: &Slots,
     limit: usize,
 ) -> Result<Due, StoreError> {
@@ -228,7 +222,7 @@ async fn due(
     let sql = with_copy(include_str!("sql/due.sql"));
     let events = copies(
         &work.rows(&sql, of.clone()).await?,
-        work.operation(),
+        (work.operation(), order_by),
         |_| Ok(()),
     )?;
     let sql = with_holds_key(include_str!("sql/released.sql"));
@@ -247,7 +241,7 @@ async fn due(
 
 async fn put_off(
     work: &mut Work,
-    destination_id: i64,
+    (destination_id, order_by): (i64, OrderBy),
     slots: &Slots,
     after: Option<DueAt>,
     limit: usize,
@@ -264,7 +258,9 @@ async fn put_off(
     };
     let sql = with_copy(include_str!("sql/put_off.sql"));
     let rows = work.rows(&sql, of).await?;
-    let copies = copies(&rows, work.operation(), |row| row.get(row::BEHIND + 4))?;
+    let copies = copies(&rows, (work.operation(), order_by), |row| {
+        row.get(row::BEHIND + 4)
+    })?;
     let put_off = |(due_at, copy): (i64, ParkedCopy)| PutOff {
         at: DueAt(due_at, copy.id),
         copy,
@@ -275,12 +271,12 @@ async fn put_off(
 /// The copies that a statement answers, as many as fit, with what else of their rows is asked for.
 fn copies<T>(
     rows: &[Fields],
-    operation: &'static str,
+    (operation, order_by): (&'static str, OrderBy),
     also: impl Fn(&Fields) -> Result<T, StoreError>,
 ) -> Result<Vec<(T, ParkedCopy)>, StoreError> {
     let (mut copies, mut bytes) = (Vec::new(), 0);
     for row in rows {
-        let event = row::event(operation, row.row())?;
+        let event = row::copy(operation, order_by, row.row())?;
         bytes += event.footprint();
         if !copies.is_empty() && bytes > DUE_BYTES_MAX {
             break;

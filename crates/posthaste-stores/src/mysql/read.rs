@@ -297,7 +297,7 @@ impl Reader {
             plan: Arc::clone(&self.plan),
             wanted,
             budget,
-            page: page::page(budget),
+            page: page::page(budget, self.guard.order_by()),
             rows: Ranges::default(),
             count: 0,
             full_behind: None,

@@ -18,6 +18,7 @@ use super::{
     check::refuse_all_set_back,
     connection::{Fields, Work, clock, limit_of, micros, until},
     evacuate::evacuate,
+    ordering::with_order,
     parking::event_id_text,
     settings,
 };
@@ -269,7 +270,8 @@ pub(super) async fn retained(work: &mut Work) -> Result<Retained, StoreError> {
         }],
         (_, Some(_)) => {
             let of = params! { "now" => now, "before" => before };
-            let rows = work.rows(include_str!("sql/retention_pins.sql"), of);
+            let sql = with_order(include_str!("sql/retention_pins.sql"));
+            let rows = work.rows(&sql, of);
             let rows = rows.await?;
             rows.iter()
                 .map(|row| pin(row, now))

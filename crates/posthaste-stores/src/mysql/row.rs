@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use mysql_async::{Row, Value};
-use posthaste_engine::{Budget, Field, PageBuilder, StoreError, StoredEvent, StoredFields};
+use posthaste_engine::{
+    Budget, Field, OrderBy, PageBuilder, StoreError, StoredEvent, StoredFields,
+};
 use uuid::Uuid;
 
 use super::error::unexpected;
@@ -101,9 +103,13 @@ pub(super) fn push(
     page::push(page, budget, operation, &fields, &header_texts, fault)
 }
 
-/// The one event of a row, whatever its size.
-pub(super) fn event(operation: &'static str, row: &Row) -> Result<StoredEvent, StoreError> {
-    let mut page = PageBuilder::default();
+/// The one event of a row of parked copies, whatever its size.
+pub(super) fn copy(
+    operation: &'static str,
+    order_by: OrderBy,
+    row: &Row,
+) -> Result<StoredEvent, StoreError> {
+    let mut page = PageBuilder::default().ordered_by(order_by).of_copies();
     let budget = Budget {
         events: 1,
         bytes: 0,
@@ -114,12 +120,16 @@ pub(super) fn event(operation: &'static str, row: &Row) -> Result<StoredEvent, S
         .ok_or_else(|| unexpected(operation, "a row without an event"))
 }
 
-/// The row's key.
-pub(super) fn key(row: &Row) -> Option<Cow<'_, str>> {
+/// The key of order of the row's event.
+pub(super) fn order_key(order_by: OrderBy, row: &Row) -> Option<String> {
     let columns = Columns { row, fault: None };
-    columns
-        .bytes(TEXTS + Field::Key as usize)
-        .map(String::from_utf8_lossy)
+    let text = |field| {
+        let bytes = columns.bytes(TEXTS + field as usize);
+        bytes.map(String::from_utf8_lossy)
+    };
+    let topic = text(Field::Topic).unwrap_or_default();
+    let key = text(Field::Key)?;
+    Some(order_by.order_key(&topic, &key).into_owned())
 }
 
 /// An event's id as the tables have it; none: it is no UUID.

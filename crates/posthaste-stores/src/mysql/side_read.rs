@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
+use posthaste_engine::{Budget, Cursor, OrderBy, Page, SideRead, StoreError, StoredEvent};
 
 use super::{
     claimed::MysqlClaimed,
@@ -14,6 +14,7 @@ use super::{
     error::unexpected,
     guard::Guard,
     marker_rows,
+    ordering::TOPIC_AND_KEY,
     place::Place,
     plan::{self, PagePlaces},
     ranges::Ranges,
@@ -125,7 +126,7 @@ impl SideRead for MysqlSideRead {
             if events.is_empty() {
                 continue;
             }
-            let keys = events.iter().filter_map(StoredEvent::key);
+            let keys = events.iter().filter_map(StoredEvent::order_key);
             self.touched.extend(keys.map(str::to_owned));
             let mut page = self.page(events, &target, behind.filter(|_| !is_over));
             page.caught_up = is_over && target.covers(&asked);
@@ -182,14 +183,20 @@ impl MysqlSideRead {
         if keys.is_empty() {
             return Ok((Vec::new(), None));
         }
+        let order_by = self.guard.order_by();
+        let key = match order_by {
+            OrderBy::Key => "cast(o.`key` as binary)",
+            OrderBy::KeyAndTopic => TOPIC_AND_KEY,
+        };
         let sql = format!(
             "select {OUTBOX} from posthaste_outbox as o \
-             where {} and cast(o.`key` as binary) in ({}) order by o.seq limit {}",
+             where {} and {key} in ({}) order by o.seq limit {}",
             condition(some).replace("{seq}", "o.seq"),
             keys.join(","),
             size,
         );
-        let (mut page, mut count, mut full, mut behind) = (page::page(budget), 0, false, None);
+        let (mut page, mut count, mut full, mut behind) =
+            (page::page(budget, order_by), 0, false, None);
         let starts = &self.starts;
         work.query_each(&sql, |row| {
             count += 1;
@@ -197,7 +204,8 @@ impl MysqlSideRead {
                 return Ok(());
             }
             let (seq, _) = row::place(OPERATION, &row)?;
-            let start = row::key(&row).and_then(|key| starts.get(&*key));
+            let key = row::order_key(order_by, &row);
+            let start = key.and_then(|key| starts.get(&key));
             if start.is_some_and(|start| !start.has_seen(seq))
                 && row::push(&mut page, budget, OPERATION, &row)? == Pushed::NoRoom
             {

@@ -7,7 +7,7 @@ use std::{
 
 use mysql_async::params;
 use posthaste_engine::{
-    DestinationStatus, Partitions, RelayShare, RelayStatus, Status, StoreError,
+    DestinationStatus, OrderBy, Partitions, RelayShare, RelayStatus, Status, StoreError,
 };
 
 use super::{
@@ -41,8 +41,10 @@ pub(super) async fn status(work: &mut Work) -> Result<Status, StoreError> {
     let rows = work.rows(&sql, params! { "now" => now }).await?;
     for row in &rows {
         let (id, partitions): (i64, u16) = (row.get(0)?, row.get(11)?);
-        progresses.push(Progress::read(work, id, partitions).await?);
-        destinations.push(destination(work.operation(), row, &live)?);
+        let destination = destination(work.operation(), row, &live)?;
+        let of = (id, &*destination.address);
+        progresses.push(Progress::read(work, of, partitions).await?);
+        destinations.push(destination);
     }
     let last = last_seq(work).await?;
     let rows = Rows::read(work, &progresses, last).await?;
@@ -129,13 +131,18 @@ fn destination(
 /// A destination's progress, which decides whether an event is finished.
 struct Progress {
     groups: Vec<(Partitions, Place)>,
+    order_by: OrderBy,
     markers: HashMap<String, Place>,
     /// Parked, but not passed by the cursor yet.
     parked_ahead: HashSet<u64>,
 }
 
 impl Progress {
-    async fn read(work: &mut Work, id: i64, count: u16) -> Result<Self, StoreError> {
+    async fn read(
+        work: &mut Work,
+        (id, target): (i64, &str),
+        count: u16,
+    ) -> Result<Self, StoreError> {
         let of = params! { "id" => id };
         let sql =
             "select partitions, high, holes from posthaste_cursors where destination_id = :id";
@@ -158,12 +165,17 @@ impl Progress {
         let ahead = rows.iter().map(|row| row.get(0));
         Ok(Self {
             groups,
+            order_by: OrderBy::of_target(target).0,
             markers,
             parked_ahead: ahead.collect::<Result<_, _>>()?,
         })
     }
 
-    fn has_pending(&self, seq: u64, slot: u16, key: Option<&str>) -> bool {
+    fn has_pending(&self, row: &Row) -> bool {
+        let Row {
+            seq, slot, topic, ..
+        } = row;
+        let (seq, slot) = (*seq, *slot);
         let group = self
             .groups
             .iter()
@@ -171,7 +183,9 @@ impl Progress {
         if !group.is_some_and(|(_, place)| place.has_seen(seq)) {
             return !self.parked_ahead.contains(&seq);
         }
-        let marker = key.and_then(|key| self.markers.get(key));
+        let key = row.key.as_deref();
+        let key = key.map(|key| self.order_by.order_key(topic, key));
+        let marker = key.and_then(|key| self.markers.get(&*key));
         marker.is_some_and(|marker| !marker.has_seen(seq)) && !self.parked_ahead.contains(&seq)
     }
 
@@ -190,9 +204,18 @@ struct Pending {
     oldest_inserted_at: Option<i64>,
 }
 
+/// A row of the outbox.
+struct Row {
+    seq: u64,
+    slot: u16,
+    topic: String,
+    key: Option<String>,
+    inserted_at: i64,
+}
+
 /// The rows behind everything that all destinations have finished.
 struct Rows {
-    rows: Vec<(u64, u16, Option<String>, i64)>,
+    rows: Vec<Row>,
     /// Numbers behind the last one that was looked at, at the most.
     rest: u64,
 }
@@ -201,7 +224,7 @@ impl Rows {
     async fn read(work: &mut Work, all: &[Progress], last: u64) -> Result<Self, StoreError> {
         let after = all.iter().map(Progress::lowest).min().unwrap_or(last);
         let sql = format!(
-            "select o.seq, o.slot, o.`key`, \
+            "select o.seq, o.slot, o.topic, o.`key`, \
              coalesce(timestampdiff(microsecond, '1970-01-01', o.inserted_at), 0) \
              from posthaste_outbox as o where o.seq > {after} order by o.seq \
              limit {ROWS_LOOKED_AT_MAX}"
@@ -211,12 +234,18 @@ impl Rows {
         work.query_each(&sql, |row| {
             let (seq, slot) = row::place(operation, &row)?;
             let row = Fields::of(operation, row);
-            rows.push((seq, slot, row.text_opt(2)?, row.get(3)?));
+            rows.push(Row {
+                seq,
+                slot,
+                topic: row.text(2)?,
+                key: row.text_opt(3)?,
+                inserted_at: row.get(4)?,
+            });
             Ok(())
         })
         .await?;
         let looked_at: u64 = u64::try_from(rows.len()).unwrap_or(u64::MAX);
-        let end = rows.last().map_or(last, |(seq, ..)| *seq);
+        let end = rows.last().map_or(last, |row| row.seq);
         let rest = match looked_at < ROWS_LOOKED_AT_MAX {
             true => 0,
             false => last.saturating_sub(end),
@@ -233,20 +262,16 @@ impl Rows {
         if destinations.is_empty() {
             return pending;
         }
-        for (at, (seq, slot, key, inserted_at)) in self.rows.iter().enumerate() {
+        for (at, row) in self.rows.iter().enumerate() {
             if pending.events >= PENDING_EXACT_MAX {
                 let left = u64::try_from(self.rows.len() - at).unwrap_or(u64::MAX);
                 pending.events += left + self.rest;
                 pending.exact = false;
                 return pending;
             }
-            let key = key.as_deref();
-            if destinations
-                .iter()
-                .any(|one| one.has_pending(*seq, *slot, key))
-            {
+            if destinations.iter().any(|one| one.has_pending(row)) {
                 pending.events += 1;
-                pending.oldest_inserted_at.get_or_insert(*inserted_at);
+                pending.oldest_inserted_at.get_or_insert(row.inserted_at);
             }
         }
         pending.events += self.rest;

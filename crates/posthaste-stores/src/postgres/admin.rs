@@ -19,6 +19,7 @@ use super::{
     holds_key::with_holds_key,
     locks::{Lock, name_holder},
     micros::{from_micros, unsigned},
+    ordering::with_order,
     parking::PARKED_AT_ONCE,
     retention::retained,
 };
@@ -60,7 +61,7 @@ async fn pending(
 ) -> Result<Pending, StoreError> {
     let row = client
         .query_typed_one(
-            STATUS_PENDING,
+            &with_order(STATUS_PENDING),
             &[
                 (&destinations, Type::INT8_ARRAY),
                 (&start, Type::INT8),
@@ -142,7 +143,7 @@ impl Admin for PostgresStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = client
             .query_typed(
-                &with_holds_key(PARKED),
+                &with_order(&with_holds_key(PARKED)),
                 &[
                     (&filter.destination, Type::TEXT),
                     (&filter.id, Type::UUID),
@@ -170,7 +171,7 @@ impl Admin for PostgresStore {
         loop {
             let row = client
                 .query_typed_one(
-                    &with_audit_words(DEAD_ACT),
+                    &with_order(&with_audit_words(DEAD_ACT)),
                     &[
                         (&filter.destination, Type::TEXT),
                         (&filter.id, Type::UUID),
@@ -307,7 +308,7 @@ async fn adopt(client: &Client, filter: &ParkedFilter) -> Result<(), StoreError>
     while let Some(after) = behind {
         let row = client
             .query_typed_one(
-                &with_fragments(DEAD_ADOPT),
+                &with_order(&with_fragments(DEAD_ADOPT)),
                 &[
                     (&filter.destination, Type::TEXT),
                     (&filter.id, Type::UUID),

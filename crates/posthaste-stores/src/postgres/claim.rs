@@ -7,7 +7,7 @@ use std::{any::Any, sync::Arc};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimDecision, ClaimOutcome, ClaimRequest, DestinationFound, Partitions, Registered,
+    ClaimDecision, ClaimOutcome, ClaimRequest, DestinationFound, OrderBy, Partitions, Registered,
     ShareChange, Shares, StoreError,
 };
 use uuid::Uuid;
@@ -140,6 +140,7 @@ impl Claiming<'_> {
                 epoch,
                 registration: us,
                 token: self.token,
+                order_by: OrderBy::of_target(request.address).0,
                 proven: self.proven,
             })
         };

@@ -24,7 +24,8 @@ use crate::init::{EraDestination, NewEra};
 
 use super::{
     check, client::Client, config::PostgresConfig, connection::Connector, error::classify,
-    foreign::refuse_foreign, locks::MIGRATIONS, micros::unsigned, session_settings::Work,
+    foreign::refuse_foreign, locks::MIGRATIONS, micros::unsigned, ordering::with_order,
+    session_settings::Work,
 };
 
 const OPERATION: &str = "begin a new era";
@@ -197,7 +198,7 @@ async fn survey(driver: &Driver) -> Result<Survey, StoreError> {
         .await
         .map_err(failed)?;
     let markers = driver
-        .query_typed(&with_passed(MARKERS), &[twice])
+        .query_typed(&with_order(&with_passed(MARKERS)), &[twice])
         .await
         .map_err(failed)?;
     let mut places = Places::default();

@@ -17,6 +17,7 @@ use super::{
     client::Client,
     holds_key::with_holds_key,
     locks::with_retention_lock,
+    ordering::with_order,
     retention::script::{PAST_WINDOW, StepOutcome, count, run, uuid_literal},
 };
 
@@ -36,7 +37,7 @@ pub(super) async fn chunk(
     client: &Client,
     by: Option<Registered>,
 ) -> Result<StepOutcome<u64>, StoreError> {
-    let script = with_audit_words(&with_holds_key(&with_retention_lock(EVACUATE)))
+    let script = with_audit_words(&with_order(&with_holds_key(&with_retention_lock(EVACUATE))))
         .replace("{past_window}", PAST_WINDOW)
         .replace("{relay}", &uuid_literal(by))
         .replace("{numbers}", &NUMBERS_A_CHUNK.to_string())

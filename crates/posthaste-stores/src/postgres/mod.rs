@@ -35,6 +35,7 @@ pub mod model;
 #[doc(hidden)]
 pub mod mvcc;
 mod open;
+mod ordering;
 mod ownership;
 mod parking;
 mod position;
@@ -60,7 +61,7 @@ use std::sync::{Arc, atomic::AtomicUsize};
 
 use async_trait::async_trait;
 use posthaste::Dialect;
-use posthaste_engine::{Claim, Claimed, Progress, Store, StoreError, StoreInfo};
+use posthaste_engine::{Claim, Claimed, OrderBy, Progress, Store, StoreError, StoreInfo};
 use uuid::Uuid;
 
 use crate::descriptor::Functions;
@@ -140,6 +141,8 @@ struct Grant {
     registration: Uuid,
     /// The incarnation in which the claim was made.
     token: Uuid,
+    /// As its destination keeps it.
+    order_by: OrderBy,
     /// The sequence's value, received before the claim's transaction was sent: the claim proves it.
     proven: i64,
 }

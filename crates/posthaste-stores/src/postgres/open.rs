@@ -73,7 +73,7 @@ pub(super) async fn open(
     let due = writer.prepare(DUE.clone(), &DUE_TYPES).await;
     let (advance, due) = (advance.map_err(failed)?, due.map_err(failed)?);
     PostgresClaimed::new(&grant, found, |slots| ServerConnection {
-        reader: Arc::new(Reader::new(reads, grant.destination_id, grant.token)),
+        reader: Arc::new(Reader::new(reads, &grant)),
         slots,
         grant: grant.clone(),
         leaf_bits,

@@ -1,9 +1,11 @@
 //! Parked events and their attempts.
 
+use std::sync::LazyLock;
+
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimParking, Due, DueAt, EventRef, PageBuilder, ParkedCopy, Parking, PutOff, Settlement,
-    StoreError, StoredEvent,
+    ClaimParking, Due, DueAt, EventRef, OrderBy, PageBuilder, ParkedCopy, Parking, PutOff,
+    Settlement, StoreError, StoredEvent,
 };
 use tokio_postgres::{Row, types::Type};
 
@@ -13,6 +15,7 @@ use super::{
     error::classify,
     markers::Places,
     micros::{from_micros, micros},
+    ordering::with_order,
     prepared::{PUT_OFF, PUT_OFF_TYPES},
     read::push,
     server_connection::ServerConnection,
@@ -23,7 +26,7 @@ use super::{
 pub(super) const PARKED_AT_ONCE: i64 = 10_000;
 
 const SET_ASIDE: &str = include_str!("sql/set_aside.sql");
-const PARK: &str = include_str!("sql/park.sql");
+static PARK: LazyLock<String> = LazyLock::new(|| with_order(include_str!("sql/park.sql")));
 const SETTLE: &str = include_str!("sql/settle.sql");
 
 /// Parked events that are held in memory at once; one comes whatever its size.
@@ -77,7 +80,7 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
         const OPERATION: &str = "park";
         let mut columns = Columns::default();
         for parking in events {
-            let at = marker_at(OPERATION, &parking.at, parking.event.key())?;
+            let at = marker_at(OPERATION, &parking.at, parking.event.order_key())?;
             columns.seqs.push(parking.event.seq());
             columns.ids.push(parking.event.id());
             columns.attempts.push(whole(parking.attempts));
@@ -87,7 +90,9 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
             columns.states.push(parking.next.state().as_str());
             columns.places.push(&at);
         }
+        let by_topic = self.connection.grant.order_by == OrderBy::KeyAndTopic;
         let mut params: Vec<Typed<'_>> = vec![
+            (&by_topic, Type::BOOL),
             (&columns.seqs, Type::INT8_ARRAY),
             (&columns.ids, Type::UUID_ARRAY),
             (&columns.attempts, Type::INT4_ARRAY),
@@ -97,7 +102,7 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
             (&columns.states, Type::TEXT_ARRAY),
         ];
         params.extend(columns.places.params());
-        let row = self.connection.change(OPERATION, PARK, &params).await?;
+        let row = self.connection.change(OPERATION, &PARK, &params).await?;
         if row.get::<_, bool>("complete") {
             return Ok(());
         }
@@ -125,7 +130,8 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
         let header = rows.next().await.map_err(failed)?;
         let header = header.ok_or_else(|| bug(OPERATION, "the answer has no header".to_owned()))?;
         let next_in: Option<i64> = header.try_get("seq").map_err(failed)?;
-        let copies = copies(OPERATION, rows, |_| Ok(())).await?;
+        let order_by = self.connection.grant.order_by;
+        let copies = copies(OPERATION, order_by, rows, |_| Ok(())).await?;
         Ok(Due {
             released: header.try_get("headers").map_err(failed)?,
             next_in: next_in.map(from_micros),
@@ -149,7 +155,8 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
             )
             .await;
         let due_at = |row: &Row| row.try_get::<_, i64>("due_at");
-        let copies = copies(OPERATION, rows.map_err(failed)?, due_at).await?;
+        let order_by = self.connection.grant.order_by;
+        let copies = copies(OPERATION, order_by, rows.map_err(failed)?, due_at).await?;
         let put_off = |(due_at, copy): (i64, ParkedCopy)| PutOff {
             at: DueAt(due_at, copy.id),
             copy,
@@ -180,11 +187,12 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
 /// The copies in these rows, as many as fit, with what else of their rows is asked for.
 async fn copies<T>(
     operation: &'static str,
+    order_by: OrderBy,
     mut rows: Rows<'_>,
     also: impl Fn(&Row) -> Result<T, tokio_postgres::Error>,
 ) -> Result<Vec<(T, ParkedCopy)>, StoreError> {
     let failed = |error| classify(operation, error);
-    let mut page = PageBuilder::default();
+    let mut page = PageBuilder::default().ordered_by(order_by).of_copies();
     let mut copies = Vec::new();
     while let Some(row) = rows.next().await.map_err(failed)? {
         if !page.is_empty() && page.bytes() + row.raw_size_bytes() > DUE_BYTES_MAX {

@@ -11,13 +11,15 @@ use std::{
 };
 
 use postgres_types::{FromSql, ToSql, Type};
-use posthaste_engine::{Budget, PageBuilder, StoreError, StoredEvent, StoredFields};
+use posthaste_engine::{Budget, OrderBy, PageBuilder, StoreError, StoredEvent, StoredFields};
 use tokio_postgres::{Column, Row};
 use uuid::Uuid;
 
 use super::{
+    Grant,
     client::{Client, Prepared, Rows},
     error::classify,
+    ordering::with_order,
     slots::Slots,
     sweep::{Answer, Request},
     types::{Headers, Snapshot, UnixMicros},
@@ -86,7 +88,8 @@ impl Kind {
             }
             _ => String::new(),
         };
-        text.replace("{header}", HEADER)
+        with_order(text)
+            .replace("{header}", HEADER)
             .replace("{slots}", &slots)
             .replace("{limit}", &(size + 1).to_string())
     }
@@ -110,13 +113,14 @@ impl Kind {
             Type::BYTEA,
             Type::INT4,
         ];
-        const SIDE_PAGE: [Type; 7] = [
+        const SIDE_PAGE: [Type; 8] = [
             Type::INT8,
             Type::PG_SNAPSHOT,
             Type::PG_SNAPSHOT,
             Type::INT8,
             Type::INT8,
             Type::TEXT_ARRAY,
+            Type::BOOL,
             Type::BOOL,
         ];
         match self {
@@ -134,6 +138,7 @@ impl Kind {
 pub(super) struct Reader {
     client: Client,
     destination_id: i64,
+    order_by: OrderBy,
     token: Uuid,
     statements: Mutex<HashMap<(Kind, usize), Arc<Prepared>>>,
     /// Bytes that an event of the last page took on average, at least; zero: nothing read yet.
@@ -141,11 +146,12 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(client: Client, destination_id: i64, token: Uuid) -> Self {
+    pub(super) fn new(client: Client, grant: &Grant) -> Self {
         Self {
             client,
-            destination_id,
-            token,
+            destination_id: grant.destination_id,
+            order_by: grant.order_by,
+            token: grant.token,
             statements: Mutex::default(),
             event_bytes: AtomicUsize::new(0),
         }
@@ -169,7 +175,8 @@ impl Reader {
         let expected = bytes
             .saturating_sub(size_of::<StoredEvent>())
             .saturating_mul(size);
-        let mut page = PageBuilder::with_capacity(size, expected.min(budget.bytes));
+        let mut page =
+            PageBuilder::with_capacity(size, expected.min(budget.bytes)).ordered_by(self.order_by);
         let mut last_row = None;
         let mut more = false;
         let mut event_bytes = 0;
@@ -224,6 +231,7 @@ impl Reader {
         size: usize,
     ) -> Result<Rows<'_>, tokio_postgres::Error> {
         let destination = &self.destination_id;
+        let by_topic = self.order_by == OrderBy::KeyAndTopic;
         let (whole, of_slots, mut params): (_, _, Vec<&(dyn ToSql + Sync)>) = match request {
             Request::Poll {
                 low,
@@ -252,7 +260,7 @@ impl Reader {
             }
             // A side read has no polls.
             Scope::Keys { keys, rests } => {
-                params.extend::<[&(dyn ToSql + Sync); 2]>([keys, rests]);
+                params.extend::<[&(dyn ToSql + Sync); 3]>([keys, rests, &by_topic]);
                 Kind::SidePage
             }
         };

@@ -33,6 +33,7 @@ use super::{
     evacuate::chunk as evacuate_chunk,
     locks::with_retention_lock,
     micros::{from_micros, micros, unsigned},
+    ordering::with_order,
     schema::leaves,
 };
 
@@ -358,7 +359,7 @@ pub(super) async fn retained(client: &Client, emptied: &Emptied) -> Result<Retai
         });
     } else if debt > 0 {
         let rows = client
-            .query_typed(PINS, &[(&micros(window), Type::INT8)])
+            .query_typed(&with_order(PINS), &[(&micros(window), Type::INT8)])
             .await
             .map_err(failed)?;
         pins.extend(rows.iter().map(pin));

@@ -81,11 +81,7 @@ impl ServerConnection {
     async fn side_reader(&self) -> Result<Arc<Reader>, StoreError> {
         let connect = || async {
             let client = self.connector.connect(Work::Read).await?;
-            Ok(Arc::new(Reader::new(
-                client,
-                self.grant.destination_id,
-                self.grant.token,
-            )))
+            Ok(Arc::new(Reader::new(client, &self.grant)))
         };
         self.side_reader.get_or_try_init(connect).await.cloned()
     }

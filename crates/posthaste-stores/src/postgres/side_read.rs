@@ -350,7 +350,7 @@ impl SideCourse {
 
     /// The page of what an answer brought.
     pub(super) fn page(&mut self, events: Vec<StoredEvent>) -> Page {
-        let keys = events.iter().filter_map(StoredEvent::key);
+        let keys = events.iter().filter_map(StoredEvent::order_key);
         self.touched.extend(keys.map(str::to_owned));
         let base: Arc<dyn Any + Send + Sync> = Arc::new(self.stands.clone());
         let page = Page {

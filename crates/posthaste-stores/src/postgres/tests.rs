@@ -20,6 +20,7 @@ use super::{
     connection::{Connector, Session},
     holds_key::with_holds_key,
     migrate::init,
+    ordering::with_order,
     read::{Kind, PAGE_SIZES},
     server_connection::guarded,
     session_settings::{SEARCH_PATH, SETTINGS, Work},
@@ -96,7 +97,7 @@ async fn every_statement_prepares_on_every_version() {
                 continue;
             }
             let sql = with_holds_key(&guarded(&sql));
-            let sql = with_shares(&with_fragments(&sql)).replace("{place}", "");
+            let sql = with_order(&with_shares(&with_fragments(&sql))).replace("{place}", "");
             let result = client.prepare(&sql).await;
             result.unwrap_or_else(|error| panic!("{name} on {version}: {error:?}"));
             prepared += 1;

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    Admin, AuditLine, DeadAction, DestinationState, HAND_OVERS, ParkedEvent, ParkedFilter,
+    Admin, AuditLine, DeadAction, DestinationState, HAND_OVERS, OrderBy, ParkedEvent, ParkedFilter,
     ParkedState, Status, StoreError, audit as words,
 };
 use rusqlite::{Row, Transaction, named_params};
@@ -16,13 +16,18 @@ use super::{
     destination::{COPIES_A_TRANSACTION, Found, close_parked, end_progress, find},
     error::{classify, unexpected},
     holds_key::with_holds_key,
+    ordering::with_order,
     row,
     status::status,
 };
 use crate::about::About;
 
 static PARKED_LIST: LazyLock<String> =
-    LazyLock::new(|| with_holds_key(include_str!("sql/parked_list.sql")));
+    LazyLock::new(|| with_order(&with_holds_key(include_str!("sql/parked_list.sql"))));
+static ACT_ADOPT: LazyLock<String> =
+    LazyLock::new(|| with_order(include_str!("sql/act_adopt.sql")));
+static ACT_CANDIDATES: LazyLock<String> =
+    LazyLock::new(|| with_order(include_str!("sql/act_candidates.sql")));
 
 /// Parked events that one transaction acts upon, so that writers are never kept waiting.
 const ACTS_A_TRANSACTION: usize = 200;
@@ -234,6 +239,8 @@ fn hand_overs(
 fn parked_event(operation: &'static str, row: &Row<'_>) -> Result<ParkedEvent, StoreError> {
     let fail = |error| classify(operation, error);
     let state: String = row.get(row::BEHIND + 1).map_err(fail)?;
+    let target: String = row.get(row::BEHIND + 8).map_err(fail)?;
+    let (order_by, _) = OrderBy::of_target(&target);
     Ok(ParkedEvent {
         destination: row.get(row::BEHIND).map_err(fail)?,
         state: ParkedState::from_name(&state)
@@ -244,7 +251,7 @@ fn parked_event(operation: &'static str, row: &Row<'_>) -> Result<ParkedEvent, S
         parked_at: row.get(row::BEHIND + 5).map_err(fail)?,
         due_at: row.get(row::BEHIND + 6).map_err(fail)?,
         holds_key: row.get(row::BEHIND + 7).map_err(fail)?,
-        event: row::event(operation, row)?,
+        event: row::copy(operation, order_by, row)?,
     })
 }
 
@@ -262,8 +269,7 @@ fn adopt(
         ":key": filter.key,
         ":limit": limit_of(ACTS_A_TRANSACTION),
     };
-    let sql = include_str!("sql/act_adopt.sql");
-    let adopted: Vec<i64> = all(tx, operation, sql, of, |row| row.get(0))?;
+    let adopted: Vec<i64> = all(tx, operation, &ACT_ADOPT, of, |row| row.get(0))?;
     // Their order is not that of the update.
     Ok(adopted.into_iter().max())
 }
@@ -279,7 +285,7 @@ fn act(
     let fail = |error| classify(operation, error);
     let now = clock(tx, operation)?;
     let candidates: Vec<(i64, String, i64, String)> = tx
-        .prepare_cached(include_str!("sql/act_candidates.sql"))
+        .prepare_cached(&ACT_CANDIDATES)
         .and_then(|mut statement| {
             statement
                 .query_map(

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AdvanceOutcome, Budget, Claim, ClaimProgress, ClaimReader, Cursor, Page, StoreError,
+    AdvanceOutcome, Budget, Claim, ClaimProgress, ClaimReader, Cursor, OrderBy, Page, StoreError,
     StoredEvent,
 };
 use rusqlite::{Connection, Transaction, named_params};
@@ -114,10 +114,11 @@ impl ClaimReader for SqliteClaimed {
         if nothing_at == Some(data_version) {
             return Ok(page(Vec::new(), after, true));
         }
+        let order_by = self.guard.order_by();
         let EventsRead { events, all } = self
             .guard
             .read(&self.reader, OPERATION, move |tx, _| {
-                let found = read_page(tx, OPERATION, after, i64::MAX, budget)?;
+                let found = read_page(tx, OPERATION, order_by, after, budget)?;
                 if found.events.is_empty() {
                     refuse_counter_set_back(tx, OPERATION, after)?;
                 }
@@ -184,8 +185,8 @@ fn data_version(connection: &Connection, operation: &'static str) -> Result<i64,
 fn read_page(
     tx: &Transaction<'_>,
     operation: &'static str,
+    order_by: OrderBy,
     after: i64,
-    until: i64,
     budget: Budget,
 ) -> Result<EventsRead, StoreError> {
     let fail = |error| classify(operation, error);
@@ -193,9 +194,9 @@ fn read_page(
         .prepare_cached(include_str!("sql/page.sql"))
         .map_err(fail)?;
     let mut rows = statement
-        .query(named_params! { ":after": after, ":until": until })
+        .query(named_params! { ":after": after, ":until": i64::MAX })
         .map_err(fail)?;
-    let mut page = page::page(budget);
+    let mut page = page::page(budget, order_by);
     let mut all = true;
     while let Some(row) = rows.next().map_err(fail)? {
         if row::push(&mut page, budget, operation, row)? == Pushed::NoRoom {

@@ -17,6 +17,7 @@ use super::{
     destination,
     error::classify,
     holds_key::with_holds_key,
+    ordering::with_order,
     settings,
 };
 use crate::about::About;
@@ -29,13 +30,13 @@ const ROWS: u32 = 200;
 const BYTES: i64 = 4 << 20;
 
 static COPY: LazyLock<String> =
-    LazyLock::new(|| with_holds_key(include_str!("sql/evacuate_copy.sql")));
+    LazyLock::new(|| with_order(&with_holds_key(include_str!("sql/evacuate_copy.sql"))));
 static MOVE: LazyLock<String> =
     LazyLock::new(|| with_holds_key(include_str!("sql/evacuate_move.sql")));
 static START: LazyLock<String> =
     LazyLock::new(|| with_holds_key(include_str!("sql/evacuate_start.sql")));
 static FOUND: LazyLock<String> =
-    LazyLock::new(|| with_holds_key(include_str!("sql/evacuate_found.sql")));
+    LazyLock::new(|| with_order(&with_holds_key(include_str!("sql/evacuate_found.sql"))));
 
 /// Copies some of what blocked keys alone keep beyond its time; answers how many, or none when
 /// nothing does.

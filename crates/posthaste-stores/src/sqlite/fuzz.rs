@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 
 use bolero::check;
 use posthaste::{Dialect, Event, EventBuilder, Outbox, Param, Timestamp};
-use posthaste_engine::{Field, StoredEvent};
+use posthaste_engine::{Field, OrderBy, StoredEvent};
 use posthaste_testkit::fuzz::{iterations, percent_encoded, spelled, words};
 use rusqlite::{Connection, params_from_iter, types::Value};
 
@@ -81,7 +81,7 @@ fn take(outbox: &Connection) -> Result<StoredEvent, String> {
     let bounds = rusqlite::named_params! { ":after": 0, ":until": i64::MAX };
     let event = page
         .query_row(bounds, |row| {
-            Ok(row::event("fuzz", row).map_err(|error| error.to_string()))
+            Ok(row::copy("fuzz", OrderBy::Key, row).map_err(|error| error.to_string()))
         })
         .unwrap();
     outbox.execute("delete from posthaste_outbox", []).unwrap();

@@ -22,7 +22,7 @@ use std::sync::{
     atomic::{AtomicI64, Ordering},
 };
 
-use posthaste_engine::{Claim, StoreError};
+use posthaste_engine::{Claim, OrderBy, StoreError};
 use rusqlite::{OptionalExtension, Transaction, named_params};
 use uuid::Uuid;
 
@@ -38,6 +38,7 @@ use super::{
 pub(super) struct Grant {
     pub(super) destination_id: i64,
     pub(super) registration: Uuid,
+    pub(super) order_by: OrderBy,
     pub(super) store_id: String,
     /// [`posthaste_ownership.version`] as this claim left it.
     pub(super) version: i64,
@@ -48,6 +49,7 @@ pub(super) struct Grant {
 pub(super) struct Guard {
     destination_id: i64,
     registration: Uuid,
+    order_by: OrderBy,
     epoch: i64,
     store_id: String,
     seen: Arc<Seen>,
@@ -90,6 +92,7 @@ impl Guard {
         Ok(Self {
             destination_id: inner.destination_id,
             registration: inner.registration,
+            order_by: inner.order_by,
             epoch: i64::try_from(claim.epoch)
                 .map_err(|_| unexpected(operation, "an epoch beyond 2^63"))?,
             store_id: inner.store_id.clone(),
@@ -102,6 +105,16 @@ impl Guard {
 
     pub(super) fn destination_id(&self) -> i64 {
         self.destination_id
+    }
+
+    /// The order that the destination keeps.
+    pub(super) fn order_by(&self) -> OrderBy {
+        self.order_by
+    }
+
+    /// The destination, and the order that it keeps.
+    pub(super) fn ordered(&self) -> (i64, OrderBy) {
+        (self.destination_id, self.order_by)
     }
 
     /// The destination, and the relay that holds it.

@@ -26,6 +26,7 @@ mod holds_key;
 mod live;
 mod markers;
 mod migrate;
+mod ordering;
 mod ownership;
 mod owning;
 mod parking;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use posthaste_engine::{
-    AuditWords, ClaimDecision, ClaimOutcome, ClaimRequest, DestinationFound, GroupFound,
+    AuditWords, ClaimDecision, ClaimOutcome, ClaimRequest, DestinationFound, GroupFound, OrderBy,
     Registered, StoreError, Want, audit as words,
 };
 use rusqlite::{Transaction, named_params};
@@ -223,6 +223,7 @@ pub(super) fn reach(
         Arc::new(Grant {
             destination_id: found.id,
             registration: us,
+            order_by: OrderBy::of_target(request.address).0,
             store_id,
             version,
         })

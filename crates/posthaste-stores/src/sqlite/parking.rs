@@ -4,8 +4,8 @@ use std::{fmt::Display, sync::LazyLock, time::Duration};
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    AfterFailure, Attempted, ClaimParking, Due, DueAt, EventRef, Field, ParkedCopy, ParkedState,
-    Parking, PutOff, Settlement, StoreError, audit as words,
+    AfterFailure, Attempted, ClaimParking, Due, DueAt, EventRef, Field, OrderBy, ParkedCopy,
+    ParkedState, Parking, PutOff, Settlement, StoreError, audit as words,
 };
 use rusqlite::{Row, ToSql, Transaction, named_params};
 use uuid::Uuid;
@@ -25,6 +25,7 @@ use crate::{about::About, headers};
 /// Bytes of due events that one answer holds at the most, beyond its first event.
 const DUE_BYTES_MAX: usize = 8 << 20;
 
+const PUT_OFF: &str = include_str!("sql/put_off.sql");
 static DUE: LazyLock<String> = LazyLock::new(|| with_holds_key(include_str!("sql/due.sql")));
 static RELEASED: LazyLock<String> =
     LazyLock::new(|| with_holds_key(include_str!("sql/released.sql")));
@@ -72,7 +73,7 @@ impl ClaimParking for SqliteClaimed {
 
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
         const OPERATION: &str = "look for due events";
-        let destination_id = self.guard().destination_id();
+        let (destination_id, order_by) = self.guard().ordered();
         let worker = self.parking(OPERATION).await?;
         self.guard()
             .read(&worker, OPERATION, move |tx, _| {
@@ -81,7 +82,7 @@ impl ClaimParking for SqliteClaimed {
                 let of = named_params! { ":destination_id": destination_id, ":now": now };
                 let next: Option<i64> = one(tx, OPERATION, sql, of, |row| row.get(0))?;
                 Ok(Due {
-                    events: due_events(tx, OPERATION, destination_id, now, limit)?,
+                    events: due_events(tx, OPERATION, (destination_id, order_by), now, limit)?,
                     released: released(tx, OPERATION, destination_id, limit)?,
                     next_in: next.map(|at| until(now, at)),
                 })
@@ -91,7 +92,7 @@ impl ClaimParking for SqliteClaimed {
 
     async fn put_off(&self, after: Option<DueAt>, limit: usize) -> Result<Vec<PutOff>, StoreError> {
         const OPERATION: &str = "read what was put off";
-        let destination_id = self.guard().destination_id();
+        let (destination_id, order_by) = self.guard().ordered();
         let worker = self.parking(OPERATION).await?;
         self.guard()
             .read(&worker, OPERATION, move |tx, _| {
@@ -101,7 +102,7 @@ impl ClaimParking for SqliteClaimed {
                     ":due_at": due_at, ":id": id, ":limit": limit_of(limit)
                 };
                 let due_at = |row: &Row<'_>| row.get(row::BEHIND + 4);
-                let copies = copies(tx, OPERATION, include_str!("sql/put_off.sql"), of, due_at)?;
+                let copies = copies(tx, (OPERATION, order_by), PUT_OFF, of, due_at)?;
                 let put_off = |(due_at, copy): (i64, ParkedCopy)| PutOff {
                     at: DueAt(due_at, copy.id),
                     copy,
@@ -158,7 +159,7 @@ fn park(
         ":seq": event.seq(),
         ":event_id": event.id().to_string(),
         ":topic": event.topic(),
-        ":key": event.key(),
+        ":key": event.order_key(),
         ":type": event.text(Field::Type),
         ":content_type": event.text(Field::ContentType),
         ":payload": event.payload(),
@@ -186,7 +187,7 @@ fn park(
         let number = i64::from(parking.attempts);
         attempt(tx, operation, id, number, parking.kind, &parking.reason)?;
     }
-    match event.key() {
+    match event.order_key() {
         // It leaves no marker, but takes along one that stands: a side read would bring it again.
         Some(key) if parking.next == AfterFailure::Skip => drop(execute(
             tx,
@@ -251,21 +252,21 @@ fn attempt(
 fn due_events(
     tx: &Transaction<'_>,
     operation: &'static str,
-    destination_id: i64,
+    (destination_id, order_by): (i64, OrderBy),
     now: i64,
     limit: usize,
 ) -> Result<Vec<ParkedCopy>, StoreError> {
     let of = named_params! {
         ":destination_id": destination_id, ":now": now, ":limit": limit_of(limit)
     };
-    let copies = copies(tx, operation, &DUE, of, |_| Ok(()))?;
+    let copies = copies(tx, (operation, order_by), &DUE, of, |_| Ok(()))?;
     Ok(copies.into_iter().map(|((), copy)| copy).collect())
 }
 
 /// The copies that a statement answers, as many as fit, with what else of their rows is asked for.
 fn copies<T>(
     tx: &Transaction<'_>,
-    operation: &'static str,
+    (operation, order_by): (&'static str, OrderBy),
     sql: &str,
     of: &[(&str, &dyn ToSql)],
     also: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
@@ -275,7 +276,7 @@ fn copies<T>(
     let mut rows = statement.query(of).map_err(fail)?;
     let (mut copies, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next().map_err(fail)? {
-        let event = row::event(operation, row)?;
+        let event = row::copy(operation, order_by, row)?;
         bytes += event.footprint();
         if !copies.is_empty() && bytes > DUE_BYTES_MAX {
             break;

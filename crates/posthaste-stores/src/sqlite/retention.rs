@@ -20,6 +20,7 @@ use super::{
     error::unexpected,
     evacuate::evacuate,
     live::with_live,
+    ordering::with_order,
     settings,
 };
 use crate::about::About;
@@ -27,7 +28,8 @@ use crate::about::About;
 const OPERATION: &str = "housekeeping";
 const OLDEST_LINE: &str = "select at from posthaste_audit order by id limit 1";
 
-static PINS: LazyLock<String> = LazyLock::new(|| with_live(include_str!("sql/retention_pins.sql")));
+static PINS: LazyLock<String> =
+    LazyLock::new(|| with_order(&with_live(include_str!("sql/retention_pins.sql"))));
 
 /// Rows that one transaction deletes: a few milliseconds under the write lock.
 const ROWS_A_TRANSACTION: usize = 200;

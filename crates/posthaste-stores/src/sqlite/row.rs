@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use posthaste_engine::{Budget, Field, PageBuilder, StoreError, StoredEvent, StoredFields};
+use posthaste_engine::{
+    Budget, Field, OrderBy, PageBuilder, StoreError, StoredEvent, StoredFields,
+};
 use rusqlite::{Row, types::ValueRef};
 use uuid::Uuid;
 
@@ -141,9 +143,13 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The one event of a row, whatever its size.
-pub(super) fn event(operation: &'static str, row: &Row<'_>) -> Result<StoredEvent, StoreError> {
-    let mut page = PageBuilder::default();
+/// The one event of a row of parked copies, whatever its size.
+pub(super) fn copy(
+    operation: &'static str,
+    order_by: OrderBy,
+    row: &Row<'_>,
+) -> Result<StoredEvent, StoreError> {
+    let mut page = PageBuilder::default().ordered_by(order_by).of_copies();
     let budget = Budget {
         events: 1,
         bytes: 0,
@@ -154,19 +160,19 @@ pub(super) fn event(operation: &'static str, row: &Row<'_>) -> Result<StoredEven
         .ok_or_else(|| unexpected(operation, "a row without an event"))
 }
 
-/// The row's key, where the statement selects it at `column`.
-pub(super) fn key<'a>(
+/// The topic and the key of a row, where the statement selects them at `column` and behind it. A
+/// row whose checks were bypassed may have no topic: its is empty.
+pub(super) fn topic_and_key<'a>(
     operation: &'static str,
     row: &'a Row<'_>,
     column: usize,
-) -> Result<Option<Cow<'a, str>>, StoreError> {
-    match row
-        .get_ref(column)
-        .map_err(|error| classify(operation, error))?
-    {
-        ValueRef::Null => Ok(None),
-        value => Ok(value.as_bytes().ok().map(String::from_utf8_lossy)),
-    }
+) -> Result<(Cow<'a, str>, Option<Cow<'a, str>>), StoreError> {
+    let text = |column| {
+        let value = row.get_ref(column);
+        let value = value.map_err(|error| classify(operation, error))?;
+        Ok(value.as_bytes().ok().map(String::from_utf8_lossy))
+    };
+    Ok((text(column)?.unwrap_or_default(), text(column + 1)?))
 }
 
 /// The event's id at `column`; none if the text there is none.
@@ -184,8 +190,8 @@ fn as_checked(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-/// Where the statement of a page holds the key.
-pub(super) const KEY: usize = TEXTS + Field::Key as usize;
+/// Where the statement of a page holds the topic, and behind it the key.
+pub(super) const TOPIC: usize = TEXTS + Field::Topic as usize;
 
 /// SQLite takes any bytes as text, and no CHECK can refuse them. One such event must neither stop
 /// the outbox nor be lost, so it is delivered with U+FFFD where the bytes mean nothing.

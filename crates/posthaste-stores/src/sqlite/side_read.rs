@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use posthaste_engine::{Budget, Cursor, Page, SideRead, StoreError, StoredEvent};
+use posthaste_engine::{Budget, Cursor, OrderBy, Page, SideRead, StoreError, StoredEvent};
 use rusqlite::{Transaction, named_params};
 
 use super::{
@@ -84,15 +84,16 @@ impl SideRead for SqliteSideRead {
         let until = cursor::seq(OPERATION, until)?;
         while self.after < until {
             let (starts, after) = (Arc::clone(&self.starts), self.after);
+            let order_by = self.guard.order_by();
             let (found, looked_at) = self
                 .guard
                 .read(&self.worker, OPERATION, move |tx, _| {
-                    read_keys(tx, OPERATION, &starts, after, until, budget)
+                    read_keys(tx, OPERATION, (&starts, order_by), (after, until), budget)
                 })
                 .await?;
             self.after = if found.all { until } else { looked_at };
             if let Some(last) = found.events.last() {
-                let keys = found.events.iter().filter_map(StoredEvent::key);
+                let keys = found.events.iter().filter_map(StoredEvent::order_key);
                 self.touched.extend(keys.map(str::to_owned));
                 self.guard.has_read(last.seq(), last.id());
                 let page = page(found.events, self.after, found.all);
@@ -138,9 +139,8 @@ impl SideRead for SqliteSideRead {
 fn read_keys(
     tx: &Transaction<'_>,
     operation: &'static str,
-    starts: &HashMap<String, i64>,
-    after: i64,
-    until: i64,
+    (starts, order_by): (&HashMap<String, i64>, OrderBy),
+    (after, until): (i64, i64),
     budget: Budget,
 ) -> Result<(EventsRead, i64), StoreError> {
     let fail = |error| classify(operation, error);
@@ -150,7 +150,7 @@ fn read_keys(
     let mut rows = statement
         .query(named_params! { ":after": after, ":until": until })
         .map_err(fail)?;
-    let mut events = page::page(budget);
+    let mut events = page::page(budget, order_by);
     let mut looked_at = after;
     let mut all = true;
     for number in 0.. {
@@ -163,8 +163,9 @@ fn read_keys(
         }
         // Compared as it is delivered, so that a key whose bytes are not UTF-8 finds its followers.
         let seq: i64 = row.get(0).map_err(fail)?;
-        let key = row::key(operation, row, row::KEY)?;
-        let start = key.as_deref().and_then(|key| starts.get(key));
+        let (topic, key) = row::topic_and_key(operation, row, row::TOPIC)?;
+        let key = key.as_deref().map(|key| order_by.order_key(&topic, key));
+        let start = key.and_then(|key| starts.get(&*key));
         if start.is_some_and(|&start| seq > start)
             && row::push(&mut events, budget, operation, row)? == Pushed::NoRoom
         {

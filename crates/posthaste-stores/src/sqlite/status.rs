@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use posthaste_engine::{DestinationStatus, RelayShare, RelayStatus, Status, StoreError};
+use posthaste_engine::{DestinationStatus, OrderBy, RelayShare, RelayStatus, Status, StoreError};
 use rusqlite::{Row, Transaction, named_params};
 
 use super::{
@@ -41,7 +41,7 @@ pub(super) fn status(tx: &Transaction<'_>, operation: &'static str) -> Result<St
     let mut progresses = Vec::new();
     let mut destinations = Vec::new();
     for (id, cursor, mut destination) in destinations_of(tx, operation, now)? {
-        let progress = Progress::read(tx, operation, id, cursor)?;
+        let progress = Progress::read(tx, operation, (id, &destination.address), cursor)?;
         let own = pending(tx, operation, &[&progress])?;
         destination.pending = own.events;
         destination.pending_exact = own.exact;
@@ -66,6 +66,7 @@ pub(super) fn status(tx: &Transaction<'_>, operation: &'static str) -> Result<St
 #[derive(Debug, Default)]
 struct Progress {
     cursor: i64,
+    order_by: OrderBy,
     markers: HashMap<String, i64>,
     /// Parked, but not passed by the cursor yet.
     parked_ahead: HashSet<i64>,
@@ -75,7 +76,7 @@ impl Progress {
     fn read(
         tx: &Transaction<'_>,
         operation: &'static str,
-        destination_id: i64,
+        (destination_id, target): (i64, &str),
         cursor: i64,
     ) -> Result<Self, StoreError> {
         let sql = include_str!("sql/status_markers.sql");
@@ -86,16 +87,17 @@ impl Progress {
         let parked_ahead = all(tx, operation, sql, of, |row| row.get(0))?;
         Ok(Self {
             cursor,
+            order_by: OrderBy::of_target(target).0,
             markers: markers.into_iter().collect(),
             parked_ahead: parked_ahead.into_iter().collect(),
         })
     }
 
-    fn has_pending(&self, seq: i64, key: Option<&str>) -> bool {
+    fn has_pending(&self, seq: i64, topic: &str, key: Option<&str>) -> bool {
         if seq > self.cursor {
             return !self.parked_ahead.contains(&seq);
         }
-        key.and_then(|key| self.markers.get(key))
+        key.and_then(|key| self.markers.get(&*self.order_by.order_key(topic, key)))
             .is_some_and(|&marker| seq > marker)
     }
 
@@ -152,15 +154,15 @@ fn pending(
             pending.exact = false;
             break;
         }
-        let key = row::key(operation, row, 1)?;
+        let (topic, key) = row::topic_and_key(operation, row, 1)?;
         if seq > highest
             || destinations
                 .iter()
-                .any(|d| d.has_pending(seq, key.as_deref()))
+                .any(|d| d.has_pending(seq, &topic, key.as_deref()))
         {
             pending.events += 1;
             if pending.oldest_inserted_at.is_none() {
-                pending.oldest_inserted_at = Some(row.get(2).map_err(fail)?);
+                pending.oldest_inserted_at = Some(row.get(3).map_err(fail)?);
             }
         }
     }

@@ -40,6 +40,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         min_relay: 2,
         sql: protected!("0002_relay_state.sql"),
     },
+    Migration {
+        version: 3,
+        name: "order_keys",
+        min_relay: 2,
+        sql: protected!("0003_order_keys.sql"),
+    },
 ];
 
 /// Rows of one statement: it counts its parameters in 16 bits.

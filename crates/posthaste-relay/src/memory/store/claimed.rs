@@ -86,7 +86,8 @@ impl MemoryClaimed {
         let mut place = lock(&self.read);
         // One pass in the order of commits serves every position: each partition's own cursor says
         // what of it is passed.
-        let (events, mut read_to) = read(&inner.log, *place, i64::MAX, budget, |event| {
+        let order = inner.tables.order_of(self.id());
+        let (events, mut read_to) = read(&inner.log, order, (*place, i64::MAX), budget, |event| {
             self.held.owns(event.slot()) && !inner.is_passed(self.id(), event)
         });
         let caught_up = read_to >= last(&inner.log);
@@ -108,12 +109,12 @@ impl MemoryClaimed {
             let id = self.id();
             let waits = |key: &str| inner.tables.is_marked(id, key);
             handed_out.main.begin_read(waits);
-            let may_move = |event: &&StoredEvent| {
-                left_out(Rule::BlockedKeysFillNoPage) || !event.key().is_some_and(&waits)
+            let may_move = |event: &StoredEvent| {
+                left_out(Rule::BlockedKeysFillNoPage) || !event.order_key().is_some_and(&waits)
             };
             let rows = inner.unfinished(id).filter(may_move);
             let rows = rows.filter(|event| self.held.owns(event.slot()));
-            let rows: Vec<_> = rows.take(handed_out.main.rows(budget)).cloned().collect();
+            let rows: Vec<_> = rows.take(handed_out.main.rows(budget)).collect();
             let place = last(&inner.log);
             (
                 rows,
@@ -184,7 +185,7 @@ impl ClaimParking for MemoryClaimed {
             for Parking { event, next, .. } in events {
                 done.push(event.seq());
                 let is_marked = |key| inner.tables.is_marked(self.id(), key);
-                let marks = *next != AfterFailure::Skip || event.key().is_some_and(is_marked);
+                let marks = *next != AfterFailure::Skip || event.order_key().is_some_and(is_marked);
                 if marks && event.key().is_some() {
                     // Nobody names them in an advance, if this relay dies now.
                     done.extend(handed_out.before(event));

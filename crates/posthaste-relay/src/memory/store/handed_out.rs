@@ -83,7 +83,7 @@ impl Brought {
             }
             self.count += 1;
             let entry = Entry {
-                key: event.key().map(str::to_owned),
+                key: event.order_key().map(str::to_owned),
                 nth: self.count,
                 is_marked: false,
             };

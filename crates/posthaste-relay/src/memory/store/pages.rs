@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use posthaste_engine::{Budget, Cursor, Page, StoredEvent};
+use posthaste_engine::{Budget, Cursor, OrderBy, Page, StoredEvent};
 
 use super::{Inner, ownership::Held};
 
@@ -13,12 +13,12 @@ pub(super) fn place(cursor: &Cursor) -> i64 {
         .unwrap_or_default()
 }
 
-/// The events of the log that `wanted` names, behind `after`, within the budget; and the place up
-/// to which the log was looked at.
+/// The events of the log that `wanted` names, behind `after` and up to `until`, within the budget;
+/// and the place up to which the log was looked at.
 pub(super) fn read(
     log: &BTreeMap<i64, StoredEvent>,
-    after: i64,
-    until: i64,
+    order: OrderBy,
+    (after, until): (i64, i64),
     budget: Budget,
     wanted: impl Fn(&StoredEvent) -> bool,
 ) -> (Vec<StoredEvent>, i64) {
@@ -26,17 +26,18 @@ pub(super) fn read(
     let all = after.max(until.min(last(log)));
     let (mut events, mut bytes, mut place) = (Vec::new(), 0, after);
     let behind = log.range(after.saturating_add(1)..);
-    for (_, event) in behind.take_while(|(seq, _)| **seq <= until) {
-        if wanted(event) {
+    for (seq, event) in behind.take_while(|(seq, _)| **seq <= until) {
+        let event = event.clone().ordered_by(order);
+        if wanted(&event) {
             let size = event.footprint();
             let full = events.len() >= budget.events || bytes + size > budget.bytes;
             if full && !events.is_empty() {
                 return (events, place);
             }
             bytes += size;
-            events.push(event.clone());
+            events.push(event);
         }
-        place = event.seq();
+        place = *seq;
     }
     (events, all)
 }

@@ -49,18 +49,21 @@ impl Inner {
         let held: Vec<_> = held.map(|(of, row)| (of.clone(), row.position)).collect();
         for (of, behind) in held {
             let id = of.0;
-            let follows = |event: &&StoredEvent| {
-                event.key() == Some(&*of.1)
+            let order = self.tables.order_of(id);
+            let events = self.log.values();
+            let events = events.map(|event| event.clone().ordered_by(order));
+            let follows = |event: &StoredEvent| {
+                event.order_key() == Some(&*of.1)
                     && match self.mode {
                         MemoryMode::Log => event.seq() > behind,
                         MemoryMode::Mark => !self.is_passed(id, event),
                     }
             };
-            let going = self.log.values().filter(follows).take_while(|event| {
+            let going = events.filter(follows).take_while(|event| {
                 event.inserted_at() <= before
                     && (self.mode == MemoryMode::Mark || self.is_passed(id, event))
             });
-            let going: Vec<StoredEvent> = going.cloned().collect();
+            let going: Vec<StoredEvent> = going.collect();
             let last = going.last().map(StoredEvent::seq);
             if let (Some(marker), Some(last)) = (self.tables.markers.get_mut(&of), last) {
                 marker.position = last;
@@ -102,11 +105,15 @@ impl Inner {
             let waits = pinned
                 .iter()
                 .filter(|event| self.pending_at(event).contains(&id));
+            let order = self.tables.order_of(id);
+            let waits = waits.map(|event| (*event).clone().ordered_by(order));
             let markers = self.tables.markers_of(id, |_| true);
-            let is_blocked =
-                |event: &StoredEvent| markers.iter().any(|(key, _)| event.key() == Some(key));
-            let (blocked, behind): (Vec<&StoredEvent>, Vec<&StoredEvent>) =
-                waits.copied().partition(|event| is_blocked(event));
+            let is_blocked = |event: &StoredEvent| {
+                let mut markers = markers.iter();
+                markers.any(|(key, _)| event.order_key() == Some(key))
+            };
+            let (blocked, behind): (Vec<StoredEvent>, Vec<StoredEvent>) =
+                waits.partition(is_blocked);
             if !behind.is_empty() {
                 let detail = match row.wanted.state {
                     DestinationState::Paused => "it is paused",
@@ -115,9 +122,9 @@ impl Inner {
                 pins.push(pin(PinKind::Destination, None, detail));
             }
             for (key, _) in markers {
-                if blocked.iter().any(|event| event.key() == Some(key)) {
-                    let (key, detail) = (key.to_owned(), "it waits behind a parked event");
-                    pins.push(pin(PinKind::Key, Some(key), detail));
+                if blocked.iter().any(|event| event.order_key() == Some(key)) {
+                    let (key, detail) = (order.key_of(key), "it waits behind a parked event");
+                    pins.push(pin(PinKind::Key, Some(key.to_owned()), detail));
                 }
             }
         }

@@ -48,12 +48,13 @@ impl SideRead for MemorySideRead {
         let inner = self.store.lock();
         // Not by the log's cursor: the main group has passed these keys' events over.
         let wanted = |event: &StoredEvent| {
-            let start = event.key().and_then(|key| self.starts.get(key));
+            let start = event.order_key().and_then(|key| self.starts.get(key));
             start.is_some_and(|&start| event.seq() > start)
         };
-        let (events, read_to) = read(&inner.log, self.place, until, budget, wanted);
+        let order = inner.tables.order_of(self.held.claim.destination_id);
+        let (events, read_to) = read(&inner.log, order, (self.place, until), budget, wanted);
         self.place = read_to;
-        let keys = events.iter().filter_map(StoredEvent::key);
+        let keys = events.iter().filter_map(StoredEvent::order_key);
         self.touched.extend(keys.map(str::to_owned));
         let caught_up = read_to >= until.min(last(&inner.log));
         let page = page(&inner, &self.held, events, read_to, true, caught_up);
@@ -99,8 +100,8 @@ impl MemorySideRead {
             let rows = inner.unfinished(self.held.claim.destination_id);
             let rows = rows
                 .take_while(|event| event.seq() <= until)
-                .filter(|event| event.key().is_some_and(reads));
-            let rows: Vec<_> = rows.take(handed_out.side.rows(budget)).cloned().collect();
+                .filter(|event| event.order_key().is_some_and(reads));
+            let rows: Vec<_> = rows.take(handed_out.side.rows(budget)).collect();
             (
                 rows,
                 page(&inner, &self.held, Vec::new(), until, true, true),

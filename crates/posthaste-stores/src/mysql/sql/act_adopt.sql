@@ -8,7 +8,7 @@ join posthaste_parked as p on p.destination_id = d.id and p.state = 'skipped'
 where p.id > :after and n.state <> 'removed'
     and (:destination is null or n.name = :destination)
     and (:event_id is null or p.event_id = :event_id)
-    and (:key is null or p.`key` = :key)
+    and (:key is null or {is_key})
     and (:state is null or p.state = :state)
     and not exists (
         select 1 from posthaste_outbox as o where o.seq = p.seq and not (o.id <=> p.event_id))

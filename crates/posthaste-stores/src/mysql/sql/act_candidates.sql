@@ -13,7 +13,7 @@ where p.id > :after
         or (:event_id is not null and :retry = 0))
     and (:destination is null or d.name = :destination)
     and (:event_id is null or p.event_id = :event_id)
-    and (:key is null or p.`key` = :key)
+    and (:key is null or {is_key})
     and (:state is null or p.state = :state)
 order by p.id
 limit :limit

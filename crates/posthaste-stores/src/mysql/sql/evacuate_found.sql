@@ -1,6 +1,8 @@
 select o.seq, coalesce(length(o.payload), 0) + length(o.headers), m.destination_id, m.high, m.holes
 from posthaste_outbox as o
-join posthaste_markers as m on m.`key` = cast(o.`key` as binary) and m.floor < o.seq
+join posthaste_destinations as d
+join posthaste_markers as m
+    on m.destination_id = d.id and m.`key` = {order_key} and m.floor < o.seq
 where o.seq > :start and o.seq <= :stop and exists (
     select 1 from posthaste_parked as p
     where p.destination_id = m.destination_id and p.`key` = m.`key` and {holds_key})

@@ -40,10 +40,13 @@ pub(super) fn evacuate(
     for row in rows.iter().filter(|row| row.event.seq() <= last) {
         for (of, key) in &moving {
             let marker = database.now.tables.markers.get(&(*of, key.clone()));
-            if row.event.key() == Some(key) && marker.is_some_and(|marker| is_behind(marker, row)) {
+            let order = database.now.tables.order_of(*of);
+            let event = row.event.clone().ordered_by(order);
+            let is_behind = marker.is_some_and(|marker| is_behind(marker, row));
+            if event.order_key() == Some(key) && is_behind {
                 found.push(Follower {
                     destination_id: *of,
-                    event: row.event.clone(),
+                    event,
                 });
             }
         }

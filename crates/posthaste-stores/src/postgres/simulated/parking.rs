@@ -26,7 +26,7 @@ impl ClaimParking for PostgresClaimed<Owner> {
         const OPERATION: &str = "park";
         let mut parked = Vec::new();
         for parking in events {
-            let at = marker_at(OPERATION, &parking.at, parking.event.key())?;
+            let at = marker_at(OPERATION, &parking.at, parking.event.order_key())?;
             parked.push((parking.clone(), at));
         }
         let change = self.connection.change(OPERATION, move |database, grant| {

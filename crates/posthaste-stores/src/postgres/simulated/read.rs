@@ -113,15 +113,18 @@ fn page(
 ) -> RowsRead {
     let is_in_scope = |event: &StoredEvent| match &reading.scope {
         Scope::Main(slots) => within(*slots, event.slot()),
-        Scope::Keys { keys, .. } => event.key().is_some_and(|key| keys.iter().any(|k| k == key)),
+        Scope::Keys { keys, .. } => {
+            let key = event.order_key();
+            key.is_some_and(|key| keys.iter().any(|k| k == key))
+        }
     };
     let (low, high) = match reading.request {
         Request::Poll { low, .. } => (low, None),
         Request::Page { low, high, .. } => (low, Some(high)),
     };
     let rests = matches!(reading.scope, Scope::Keys { rests: true, .. });
-    let is_behind_its_marker = |row: &OutboxRow| {
-        let (Scope::Keys { .. }, Some(key)) = (&reading.scope, row.event.key()) else {
+    let is_behind_its_marker = |row: &OutboxRow, event: &StoredEvent| {
+        let (Scope::Keys { .. }, Some(key)) = (&reading.scope, event.order_key()) else {
             return true;
         };
         let of = (reading.grant.destination_id, key.to_owned());
@@ -129,13 +132,13 @@ fn page(
         let to = high.filter(|_| !rests).map(|high| &**high);
         marker.is_some_and(|marker| brings(&marker.position, to, row.xid, row.seq))
     };
-    let is_meant = |row: &OutboxRow| {
+    let is_meant = |row: &OutboxRow, event: &StoredEvent| {
         let xid = row.xid;
         snapshot.sees(xid)
             && !low.sees(xid)
             && high.is_none_or(|high| rests || high.sees(xid))
-            && is_in_scope(&row.event)
-            && is_behind_its_marker(row)
+            && is_in_scope(event)
+            && is_behind_its_marker(row, event)
     };
     let (first, last) = (reading.request.start(snapshot) + 1, reading.request.end());
     let mut found = RowsRead {
@@ -148,16 +151,17 @@ fn page(
     let events_max = reading.budget.events.clamp(1, page_events.max(1));
     let mut bytes = 0;
     for (_, row) in database.now.mvcc.rows.range(first..=last) {
-        if !is_meant(row) {
+        let event = row.event.clone().ordered_by(reading.grant.order_by);
+        if !is_meant(row, &event) {
             continue;
         }
-        bytes += row.event.footprint();
+        bytes += event.footprint();
         let is_full = found.events.len() >= events_max || bytes > reading.budget.bytes;
         if is_full && !found.events.is_empty() {
             found.more = true;
             break;
         }
-        found.events.push(row.event.clone());
+        found.events.push(event);
     }
     found
 }

@@ -3,7 +3,7 @@
 -- again once their key has gone on. A copy that waits for its turn only by its id, since its key is
 -- to go on with it. No destination is removed meanwhile: nothing may be left of it that waits.
 with kept as materialized (
-    select d.id
+    select d.id, d.address
     from posthaste.destinations d
     where ($1::text is null or d.name = $1::text) and (d.state <> 'removed' or $5::text = 'discarded')
     for share
@@ -13,7 +13,7 @@ with kept as materialized (
     join posthaste.parked p on p.destination_id = d.id
     where p.id > $7::bigint
         and ($2::uuid is null or p.event_id = $2::uuid)
-        and ($3::text is null or p.key = $3::text)
+        and ($3::text is null or {plain_key} = $3::text)
         and p.state = any($4::text[])
         and (p.state in ('parked', 'dead')
             or p.state = 'skipped' and $5::text = 'discarded'

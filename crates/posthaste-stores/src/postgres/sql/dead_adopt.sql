@@ -14,7 +14,7 @@ with named as materialized (
     join posthaste.parked p on p.destination_id = d.id and p.state = 'skipped'
     where p.id > $5::bigint
         and ($2::uuid is null or p.event_id = $2::uuid)
-        and ($3::text is null or p.key = $3::text)
+        and ($3::text is null or {plain_key} = $3::text)
     order by p.id
     limit $4::bigint
 ), left_over as materialized (
@@ -33,8 +33,8 @@ with named as materialized (
 ), adopted as (
     -- By their ids alone: a join may begin with all copies that there are.
     update posthaste.parked p
-    set destination_id = (
-        select n.id
+    set (destination_id, key) = (
+        select n.id, case when {by_topic:n} then p.topic || pg_catalog.chr(31) else '' end || {plain_key}
         from posthaste.destinations d join posthaste.destinations n on n.name = d.name
         where d.id = p.destination_id and n.state <> 'removed')
     where p.state = 'skipped' and p.id = any(array(select l.id from left_over l))

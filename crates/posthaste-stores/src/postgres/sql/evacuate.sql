@@ -60,21 +60,24 @@ begin
             for update skip locked
         ) held;
         with moving as materialized (
-            select m.* from unnest(of_destination, of_key) k (destination_id, key)
+            select m.*, {by_topic:d} as by_topic from unnest(of_destination, of_key) k (destination_id, key)
             join posthaste.markers m on m.destination_id = k.destination_id and m.key = k.key
+            join posthaste.destinations d on d.id = m.destination_id
         ), stretch as materialized (
             -- Once, for however many keys.
-            select o.seq, o.id, o.xid, o.key, {past_window} as due,
+            select o.seq, o.id, o.xid, o.key, {order_key} as order_key, {past_window} as due,
                 coalesce(octet_length(o.payload), 0) + pg_catalog.pg_column_size(o.headers) as bytes
             from posthaste.outbox o
             where o.seq > start and o.seq <= stop
         ), past as materialized (
             select coalesce(min(s.seq) - 1, stop) as last from stretch s where not s.due
         ), found as materialized (
-            select m.destination_id, s.seq, s.id, s.bytes
+            select m.destination_id, m.key, s.seq, s.id, s.bytes
             from past
             cross join stretch s
-            join moving m on m.key = s.key
+            -- As two keys: no hash table serves a condition with a case.
+            cross join lateral (values (s.key, false), (s.order_key, true)) k (key, by_topic)
+            join moving m on m.key = k.key and m.by_topic = k.by_topic
             where s.seq <= past.last and s.seq > m.floor_min
                 and not pg_catalog.pg_visible_in_snapshot(s.xid, m.low)
                 and not coalesce(s.seq <= m.seq and pg_catalog.pg_visible_in_snapshot(s.xid, m.high), false)
@@ -93,7 +96,7 @@ begin
                  content_type, payload, headers, occurred_at, inserted_at, correlation_id, causation_id, tenant_id,
                  traceparent, tracestate)
             select f.destination_id, 'parked', 0, 'evacuated', 'waits for its turn behind an earlier event of its key', true,
-                o.seq, o.id, coalesce(o.slot, 0::smallint) & 16383::smallint, o.topic, o.key, o.type, o.content_type,
+                o.seq, o.id, coalesce(o.slot, 0::smallint) & 16383::smallint, o.topic, f.key, o.type, o.content_type,
                 o.payload, o.headers, o.occurred_at, o.inserted_at, o.correlation_id, o.causation_id, o.tenant_id,
                 o.traceparent, o.tracestate
             from found f

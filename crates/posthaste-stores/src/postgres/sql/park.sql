@@ -1,9 +1,9 @@
--- $6 to $17: one element an event. The copy is made here, from the row itself: nothing is sent
+-- $6 whether topics belong to keys of order, $7 to $18: one element an event. The copy is made here, from the row itself: nothing is sent
 -- twice, nothing can differ.
 with {guard}, input as (
     select *
-    from unnest($6::bigint[], $7::uuid[], $8::integer[], $9::text[], $10::text[], $11::bigint[], $12::text[],
-            $13::pg_snapshot[], $14::pg_snapshot[], $15::bigint[], $16::bigint[], $17::bigint[])
+    from unnest($7::bigint[], $8::uuid[], $9::integer[], $10::text[], $11::text[], $12::bigint[], $13::text[],
+            $14::pg_snapshot[], $15::pg_snapshot[], $16::bigint[], $17::bigint[], $18::bigint[])
         with ordinality u (event_seq, event_id, attempts, kind, reason, retry_in, state,
             low, high, last, floor, floor_min, position)
 ), found as materialized (
@@ -14,7 +14,8 @@ with {guard}, input as (
     from guard g
     cross join input u
     cross join lateral (
-        select o.seq, o.id, (coalesce(o.slot, 0::smallint) & 16383::smallint) as slot, o.topic, o.key, o.type,
+        select o.seq, o.id, (coalesce(o.slot, 0::smallint) & 16383::smallint) as slot, o.topic,
+            case when $6::boolean then {order_key} else o.key end as key, o.type,
             o.content_type, o.payload, o.headers, o.occurred_at, o.inserted_at, o.correlation_id, o.causation_id,
             o.tenant_id, o.traceparent, o.tracestate
         from posthaste.outbox o
@@ -24,7 +25,7 @@ with {guard}, input as (
     ) e
 ), complete as (
     -- All or none.
-    select from found having count(*) = cardinality($6::bigint[])
+    select from found having count(*) = cardinality($7::bigint[])
 ), copied as (
     insert into posthaste.parked
         (destination_id, state, attempts, kind, reason, due_at, settled_at, seq, event_id, slot, topic, key, type,

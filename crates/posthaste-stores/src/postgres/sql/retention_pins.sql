@@ -13,7 +13,10 @@ with places as (
         select g.* from posthaste.cursors g where g.destination_id = d.id order by g.floor_min, g.id limit 1
     ) c
     union all
-    (select d.name, d.state, m.key, m.floor_min, m.since, true, null
+    (select d.name, d.state,
+        case when {by_topic:d} then pg_catalog.substr(m.key, pg_catalog.strpos(m.key, pg_catalog.chr(31)) + 1)
+            else m.key end,
+        m.floor_min, m.since, true, null
     from posthaste.markers m join posthaste.destinations d on d.id = m.destination_id
     order by m.floor_min
     limit 20)

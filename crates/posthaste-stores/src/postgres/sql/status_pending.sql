@@ -1,6 +1,6 @@
 -- $1 destinations, $2 start, $3 rows looked at, $4 rows counted, at the most.
 with candidates as materialized (
-    select o.seq, o.xid, o.key, o.slot, o.inserted_at
+    select o.seq, o.xid, o.key, {order_key} as order_key, o.slot, o.inserted_at
     from posthaste.outbox o
     where o.seq > $2::bigint
     order by o.seq
@@ -29,8 +29,10 @@ with candidates as materialized (
                     pg_catalog.pg_visible_in_snapshot(o.xid, c.low)
                     or coalesce(o.seq <= c.seq and pg_catalog.pg_visible_in_snapshot(o.xid, c.high), false)))
         or (o.key is not null and exists (
-            select from posthaste.markers m
-            where m.destination_id = any($1::bigint[]) and m.key = o.key
+            select from posthaste.destinations d
+            join posthaste.markers m on m.destination_id = d.id
+                and m.key = case when {by_topic:d} then o.order_key else o.key end
+            where d.id = any($1::bigint[])
                 -- Up to here retention has copied them.
                 and o.seq > m.floor_min
                 and not (

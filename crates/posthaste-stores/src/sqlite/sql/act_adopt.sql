@@ -1,10 +1,11 @@
 -- Skipped copies that a removed destination left go to the one that has its name now, unless that
 -- one has a copy of the event, or reads the event itself (copies_read_again.sql). Of several copies of an event the newest one goes. Numbers that were
 -- drawn again may be another event's, whose place a copy would take.
-update posthaste_parked
-set destination_id = (
-    select n.id from posthaste_destinations as d join posthaste_destinations as n on n.name = d.name
-    where d.id = posthaste_parked.destination_id and n.state <> 'removed')
+update posthaste_parked as p
+set (destination_id, key) = (
+    select n.id, iif({by_topic:n}, p.topic || char(31), '') || {plain_key}
+    from posthaste_destinations as d join posthaste_destinations as n on n.name = d.name
+    where d.id = p.destination_id and n.state <> 'removed')
 where id in (
     select p.id
     from posthaste_destinations as n
@@ -13,7 +14,7 @@ where id in (
     where p.id > :after and n.state <> 'removed'
       and (:destination is null or n.name = :destination)
       and (:event_id is null or p.event_id = :event_id)
-      and (:key is null or p.key = :key)
+      and (:key is null or {is_key})
       and not exists (select 1 from posthaste_outbox as o where o.seq = p.seq and o.id is not p.event_id)
       and not (
           exists (select 1 from posthaste_outbox as o where o.seq = p.seq)

@@ -10,9 +10,9 @@ use posthaste_engine::{
 };
 
 use super::{
+    destinations::destination,
     observe::ALL,
     operation::Operation,
-    ownership::destination,
     state::{Both, Driver, Label, agreed, pick},
 };
 
@@ -199,7 +199,7 @@ impl Driver {
     async fn note_evacuated(&mut self) {
         for row in self.rows_that_wait().await {
             let label = self.label_of(row.event.id());
-            if let Some(key) = self.locked_key(label).map(str::to_owned) {
+            if let Some(key) = self.locked_order_key(&row.destination, label) {
                 let shadow = self.shadow(&row.destination);
                 // Of a key that has none, only what was skipped waits.
                 if let Some(marker) = shadow.markers.get_mut(&key) {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use posthaste_engine::{ClaimRequest, Cursor, DeadAction, ParkedFilter};
 
 use super::{
+    destinations::order_by,
     holding::markers,
     state::{Driver, Holding, Label},
 };
@@ -66,7 +67,8 @@ impl Driver {
         self.compare().await;
         self.fence_everybody_else().await;
         for name in names {
-            self.claim(0, ClaimRequest::all(name, ADDRESS)).await;
+            let target = order_by(name).target(ADDRESS);
+            self.claim(0, ClaimRequest::all(name, &target)).await;
             self.compare().await;
         }
         0
@@ -171,11 +173,11 @@ impl Driver {
                 || shadow.before.contains(label);
             assert!(ended, "event {label} was lost on its way to {name}");
         }
-        for (key, order) in &self.order {
+        for (key, order) in &self.orders(name) {
             let delivered: Vec<Label> = shadow
                 .delivered
                 .iter()
-                .filter(|label| self.locked_key(**label) == Some(key))
+                .filter(|label| self.locked_order_key(name, **label).as_ref() == Some(key))
                 .filter(|label| !shadow.left_behind.contains(label))
                 .copied()
                 .collect();

@@ -12,6 +12,7 @@
 //! and told with the command that runs it again.
 
 mod admin;
+mod destinations;
 mod drain;
 mod driver;
 mod holding;

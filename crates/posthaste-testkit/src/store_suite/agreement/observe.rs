@@ -11,7 +11,7 @@ use posthaste_engine::{
 };
 
 use super::{
-    ownership::DESTINATIONS,
+    destinations::DESTINATIONS,
     state::{Driver, Label, World},
 };
 
@@ -232,7 +232,7 @@ async fn parked(
             let label = driver.label_of(row.event.id());
             let key = (
                 row.destination.clone(),
-                driver.locked_key(label).map(str::to_owned),
+                driver.locked_order_key(&row.destination, label),
             );
             all.entry(key).or_default().push(parked_seen(&row, label));
         }

@@ -7,19 +7,15 @@ use posthaste_engine::{
 };
 
 use super::{
+    destinations::{destination, order_by},
     operation::Operation,
     state::{Both, Driver, Label, RegisteredRelay, Shadow, agreed},
 };
 use crate::store_suite::bench::{ADDRESS, LONG, SETTLE, registration};
 
-pub(super) const DESTINATIONS: [&str; 2] = ["default", "second"];
 const OTHER_ADDRESS: &str = "null:?other";
 /// Over as soon as it began.
 const NO_LEASE: Duration = Duration::from_millis(1);
-
-pub(super) fn destination(number: u8) -> &'static str {
-    DESTINATIONS[usize::from(number) % DESTINATIONS.len()]
-}
 
 fn wait(settle: bool) -> Duration {
     if settle { SETTLE } else { Duration::ZERO }
@@ -72,6 +68,8 @@ impl Driver {
                 address,
             } => {
                 let address = if address == 0 { ADDRESS } else { OTHER_ADDRESS };
+                let name = destination(number);
+                let target = order_by(name).target(address);
                 let request = ClaimRequest {
                     settle: wait(settle),
                     unsettled: wait(unsettled),
@@ -82,7 +80,7 @@ impl Driver {
                         3 => Want::All,
                         _ => Want::AtMost(64),
                     },
-                    ..ClaimRequest::all(destination(number), address)
+                    ..ClaimRequest::all(name, &target)
                 };
                 self.claim(usize::from(slot), request).await
             }

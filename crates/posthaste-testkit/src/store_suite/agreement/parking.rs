@@ -93,7 +93,8 @@ impl Driver {
                 return false;
             };
             let label = holding.given[candidates[at]].label;
-            if keys.insert(self.key(label).map_or(label.to_string(), str::to_owned)) {
+            let key = self.order_key(&holding.destination, label);
+            if keys.insert(key.unwrap_or_else(|| label.to_string())) {
                 chosen.push(candidates[at]);
             }
         }
@@ -126,7 +127,9 @@ impl Driver {
     /// whether it is tried again behind this one is the store's choice.
     fn is_late(&self, holding: &Holding, at: usize) -> bool {
         let label = holding.given[at].label;
-        let order = self.locked_key(label).and_then(|key| self.order.get(key));
+        let key = self.locked_order_key(&holding.destination, label);
+        let orders = self.orders(&holding.destination);
+        let order = key.and_then(|key| orders.get(&key));
         let mut later = order.into_iter().flatten().skip_while(|of| **of != label);
         later.any(|of| holding.aside.contains(of))
     }
@@ -140,11 +143,12 @@ impl Driver {
 
     /// All before it of its key was accepted. A marker tells it at once, a cursor when it comes by.
     async fn accept_before(&mut self, holding: &mut Holding, at: usize, fate: Fate) {
-        let key = self.locked_key(holding.given[at].label);
+        let key_of = |label| self.locked_order_key(&holding.destination, label);
+        let key = key_of(holding.given[at].label);
         let before: Vec<usize> = (0..at)
             .filter(|&earlier| {
                 let given = &holding.given[earlier];
-                let of_key = key.is_some() && self.locked_key(given.label) == key;
+                let of_key = key.is_some() && key_of(given.label) == key;
                 of_key && !given.finished && self.may_be_parked(holding, given.label)
             })
             .collect();
@@ -172,7 +176,7 @@ impl Driver {
         let parked = holding.claimed.reference.park(&parkings.reference).await;
         parked.expect("the reference parks");
         for &label in labels {
-            let key = self.key(label).map(str::to_owned);
+            let key = self.order_key(&holding.destination, label);
             match key {
                 _ if fate == Fate::Skip => {
                     self.shadow(&holding.destination).left_behind.insert(label);
@@ -181,8 +185,14 @@ impl Driver {
                     let shadow = self.shadow(&holding.destination);
                     shadow.markers.insert(key.clone(), label);
                     // The rest of the key is the side read's.
-                    let Holding { seen, read, .. } = holding;
-                    let is_of = |label: &Label| self.key(*label) == Some(&*key);
+                    let Holding {
+                        seen,
+                        read,
+                        destination,
+                        ..
+                    } = holding;
+                    let is_of =
+                        |label: &Label| self.order_key(destination, *label).as_ref() == Some(&key);
                     seen.retain(|label| !is_of(label) || read.contains(label));
                     holding.marked.insert(key);
                 }
@@ -198,8 +208,8 @@ impl Driver {
             reference: claimed.reference.due(ALL).await.expect("due"),
         };
         let told = Both {
-            subject: self.told(&all.subject),
-            reference: self.told(&all.reference),
+            subject: self.told(&holding.destination, &all.subject),
+            reference: self.told(&holding.destination, &all.reference),
         };
         assert_eq!(told.subject, told.reference, "what is due");
         let put_off = Both {
@@ -240,16 +250,17 @@ impl Driver {
 
     /// The due events, in an order that both must keep: each key's. Events that fall due at one
     /// moment of different keys has none.
-    fn told(&self, due: &Due) -> impl PartialEq + fmt::Debug {
+    fn told(&self, destination: &str, due: &Due) -> impl PartialEq + fmt::Debug {
         let mut events: Vec<_> = due
             .events
             .iter()
             .map(|copy| {
                 let label = self.label_of(copy.event.id());
-                (self.locked_key(label), label, copy.attempts)
+                let key = self.locked_order_key(destination, label);
+                (key, label, copy.attempts)
             })
             .collect();
-        events.sort_by_key(|&(key, label, _)| (key, key.map_or(label, |_| 0)));
+        events.sort_by_key(|(key, label, _)| (key.clone(), key.as_ref().map_or(*label, |_| 0)));
         let released: BTreeSet<String> = due.released.iter().cloned().collect();
         (events, released, due.next_in.is_some())
     }

@@ -60,7 +60,7 @@ impl Driver {
             let emitted = &self.events[label];
             emitted.event.assert_stored_as(emitted.id, event);
             // A log brings the events of a blocked key too, to pass them over.
-            if !holding.is_marked(self.key(label)) {
+            if !holding.is_marked(self.order_key(&holding.destination, label)) {
                 holding.read.push(label);
             }
             holding.given.push_back(Given {
@@ -83,15 +83,18 @@ impl Driver {
         // Events that were set aside, or are the side read's, may be read again by a log, and not
         // by the reference.
         let counts = |label: &&Label| {
-            let key = self.key(**label);
+            let key = self.order_key(&holding.destination, **label);
             !holding.aside.contains(label)
-                && key.is_none_or(|key| !holding.marked_before.contains(key))
+                && key.is_none_or(|key| !holding.marked_before.contains(&key))
         };
         let read: Vec<Label> = holding.read.iter().filter(counts).copied().collect();
         let seen: Vec<Label> = holding.seen.iter().filter(counts).copied().collect();
-        for key in self.order.keys() {
+        for key in self.orders(&holding.destination).keys() {
             let of = |labels: &[Label]| -> Vec<Label> {
-                let of_key = |label: &&Label| self.locked_key(**label) == Some(key);
+                let of_key = |label: &&Label| {
+                    let of = self.locked_order_key(&holding.destination, **label);
+                    of.as_ref() == Some(key)
+                };
                 labels.iter().filter(of_key).copied().collect()
             };
             let (read, seen) = (of(&read), of(&seen));
@@ -159,7 +162,8 @@ impl Driver {
     /// Whether the main group has nothing to do with the event: it was set aside before, or its key
     /// is blocked.
     pub(super) fn is_anothers(&self, holding: &Holding, label: Label) -> bool {
-        holding.aside.contains(&label) || holding.is_marked(self.key(label))
+        holding.aside.contains(&label)
+            || holding.is_marked(self.order_key(&holding.destination, label))
     }
 
     /// These events were accepted. The subject learns it by its cursor.

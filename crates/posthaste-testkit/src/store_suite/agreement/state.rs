@@ -11,7 +11,7 @@ use posthaste_engine::{
 };
 use uuid::Uuid;
 
-use super::operation::Plan;
+use super::{destinations::order_by, operation::Plan};
 use crate::store_suite::{Capability, Fixture, NewEvent, Outbox, Writer};
 
 /// The key that nobody locks: its order is nobody's promise.
@@ -127,14 +127,38 @@ impl Driver {
         label.unwrap_or_else(|| panic!("event {id} was never emitted"))
     }
 
-    /// The key that orders the event, if its writers lock it.
+    /// The event's key, if its writers lock it.
     pub(super) fn locked_key(&self, label: Label) -> Option<&str> {
-        let key = self.events[label].event.key.as_deref();
-        key.filter(|key| *key != LOOSE)
+        self.key(label).filter(|key| *key != LOOSE)
     }
 
     pub(super) fn key(&self, label: Label) -> Option<&str> {
         self.events[label].event.key.as_deref()
+    }
+
+    /// The event's key of order at the destination.
+    pub(super) fn order_key(&self, destination: &str, label: Label) -> Option<String> {
+        let event = &self.events[label].event;
+        let key = event.key.as_deref()?;
+        let key = order_by(destination).order_key(&event.topic, key);
+        Some(key.into_owned())
+    }
+
+    /// The key that orders the event at the destination, if its writers lock it.
+    pub(super) fn locked_order_key(&self, destination: &str, label: Label) -> Option<String> {
+        self.locked_key(label)?;
+        self.order_key(destination, label)
+    }
+
+    /// The events of each locked key of order at the destination, in the order of their commits.
+    pub(super) fn orders(&self, destination: &str) -> BTreeMap<String, Vec<Label>> {
+        let mut orders: BTreeMap<String, Vec<Label>> = BTreeMap::new();
+        for &label in self.order.values().flatten() {
+            if let Some(key) = self.order_key(destination, label) {
+                orders.entry(key).or_default().push(label);
+            }
+        }
+        orders
     }
 }
 
@@ -207,9 +231,9 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    /// Whether the events of this key are the side read's.
-    pub(super) fn is_marked(&self, key: Option<&str>) -> bool {
-        key.is_some_and(|key| self.marked.contains(key))
+    /// Whether the events of this key of order are the side read's.
+    pub(super) fn is_marked(&self, key: Option<String>) -> bool {
+        key.is_some_and(|key| self.marked.contains(&key))
     }
 
     /// The reference's numbers of these events.

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::store_suite::NewEvent;
 
+const TOPICS: [&str; 2] = ["orders", "invoices"];
 const LOCKED: [&str; 5] = ["key-0", "key-1", "key-2", "key-3", "key-4"];
 
 impl Driver {
@@ -153,6 +154,7 @@ fn event(label: Label, key: Option<&str>, shape: Shape) -> NewEvent {
     ];
     NewEvent {
         id: Some(id(label)),
+        topic: TOPICS[label % TOPICS.len()].to_owned(),
         key: key.map(str::to_owned),
         payload: shape.size.map(|size| {
             let mut payload = vec![b'x'; usize::from(size) * 100];

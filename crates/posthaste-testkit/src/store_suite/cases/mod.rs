@@ -8,6 +8,7 @@ mod faults;
 mod handed_out;
 mod leaving;
 mod moving;
+mod ordering;
 mod paging;
 mod parking;
 mod paused_places;
@@ -77,6 +78,7 @@ pub(super) fn all() -> Vec<Case> {
         audit::cases(),
         retention::cases(),
         evacuation::cases(),
+        ordering::cases(),
         faults::cases(),
         schema::cases(),
     ]
