@@ -67,7 +67,7 @@ impl OrderBy {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Key => "key",
-            Self::KeyAndTopic => "key and topic",
+            Self::KeyAndTopic => "key-and-topic",
         }
     }
 }

@@ -13,7 +13,7 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    CheckReport, EventRef, FenceKind, Lane, LaneScope, LaneSpec, Partitions, Record, Sink,
+    CheckReport, EventRef, FenceKind, Lane, LaneScope, LaneSpec, OrderBy, Partitions, Record, Sink,
     SinkError, SinkInfo,
 };
 use tokio::time::Instant;
@@ -40,6 +40,8 @@ const UNFLUSHED: Duration = Duration::from_millis(400);
 pub(crate) struct Broker {
     pub(crate) kind: Kind,
     pub(crate) place: DestinationIndex,
+    /// The order that its destination keeps.
+    pub(crate) order_by: OrderBy,
     pub(crate) trace: Trace,
     /// Bytes are long under way, of so many events at once.
     slow: Option<usize>,
@@ -83,7 +85,12 @@ struct BrokerState {
 }
 
 impl Broker {
-    pub(crate) fn new(kind: Kind, place: DestinationIndex, trace: Trace) -> Self {
+    pub(crate) fn new(
+        kind: Kind,
+        place: DestinationIndex,
+        order_by: OrderBy,
+        trace: Trace,
+    ) -> Self {
         let state = BrokerState {
             fussy: true,
             ..BrokerState::default()
@@ -91,6 +98,7 @@ impl Broker {
         Self {
             kind,
             place,
+            order_by,
             trace,
             slow: None,
             state: Arc::new(Mutex::new(state)),

@@ -25,6 +25,8 @@ pub use i8_one_authority::I8OneAuthority;
 pub use i10_honest_numbers::I10HonestNumbers;
 pub use i12_nothing_in_silence::I12NothingInSilence;
 
+use posthaste_engine::OrderBy;
+
 use crate::seen::{At, Seen};
 pub(crate) use owed::Owed;
 
@@ -35,6 +37,8 @@ pub struct Rules {
     pub places: usize,
     /// By destination, whether the broker fences exactly.
     pub exact: Vec<bool>,
+    /// By destination, the order that it keeps.
+    pub order_by: Vec<OrderBy>,
     /// Events that a claim may have read and not stored.
     pub window: u64,
     /// How long everything may take once nothing fails any more, ...
@@ -119,6 +123,7 @@ impl Checkers {
 mod traces {
     use std::{sync::Arc, time::Duration};
 
+    use posthaste_engine::OrderBy;
     use uuid::Uuid;
 
     use super::{Checker, Rules};
@@ -128,6 +133,7 @@ mod traces {
         Rules {
             places: 1,
             exact: vec![true],
+            order_by: vec![OrderBy::Key],
             window: 3,
             drain_limit: Duration::from_secs(10),
             drain_each: Duration::from_secs(1),
@@ -146,6 +152,7 @@ mod traces {
     pub(super) fn committed(n: u64) -> Seen {
         Seen::Committed {
             id: id(n),
+            topic: "t",
             key: key("k"),
             n,
             transaction: n,

@@ -233,6 +233,7 @@ impl Process {
                 max: Duration::from_secs(3),
                 jitter: 0.25,
             };
+            let destination = destination.order_by(broker.order_by);
             builder = builder.destination(destination.policy(with.policy).retry(retry));
         }
         let builder = change(builder);

@@ -15,6 +15,8 @@ pub enum Seen {
     Committed {
         /// Its id.
         id: Uuid,
+        /// Its topic.
+        topic: &'static str,
         /// Its key.
         key: Option<Arc<str>>,
         /// The business row's own number, which the payload carries.

@@ -106,7 +106,7 @@ impl World {
             Engine::Postgres => Arc::new(Postgres::new(seed, &trace)),
         };
         let broker = |(place, kind): (usize, &Kind)| {
-            let broker = Broker::new(*kind, place, trace.clone());
+            let broker = Broker::new(*kind, place, plan.order_by(place), trace.clone());
             match seed.emphasis {
                 // A slow broker keeps a relay sending for long; a wide one makes it repeat much.
                 Emphasis::Zombies if seed.number.is_multiple_of(2) => broker.slow(6),

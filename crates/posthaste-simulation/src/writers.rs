@@ -27,10 +27,12 @@ const FREE_KEYS: u64 = 3;
 /// The topic whose queue is full now and then.
 pub(crate) const FULL: &str = "full";
 
+const OTHERS: &str = "t";
+
 fn topic_of(key: Option<&str>) -> &'static str {
     match key {
         Some(key) if key.ends_with(['1', '3', '7']) => FULL,
-        _ => "t",
+        _ => OTHERS,
     }
 }
 
@@ -47,6 +49,7 @@ pub(crate) struct BusinessTable {
 
 struct Written {
     id: Uuid,
+    topic: &'static str,
     key: Option<Arc<str>>,
     n: u64,
     serialised: bool,
@@ -166,8 +169,13 @@ impl BusinessTable {
             1..=3 => 1 + trace.roll(3),
             _ => 0,
         };
+        // Some keys go to both topics.
+        let topic = match topic_of(key.as_deref()) {
+            FULL if trace.one_in(3) => OTHERS,
+            topic => topic,
+        };
         let event = NewEvent {
-            topic: topic_of(key.as_deref()).into(),
+            topic: topic.into(),
             key: key.clone(),
             payload: Some(payload::of(n, poison)),
             ..NewEvent::default()
@@ -178,6 +186,7 @@ impl BusinessTable {
         let key = key.map(Into::into);
         work.written.push(Written {
             id,
+            topic,
             key,
             n,
             serialised,
@@ -202,6 +211,7 @@ impl BusinessTable {
         }
         for Written {
             id,
+            topic,
             key,
             n,
             serialised,
@@ -209,6 +219,7 @@ impl BusinessTable {
         {
             self.trace.see(&Seen::Committed {
                 id,
+                topic,
                 key,
                 n,
                 transaction,
@@ -231,14 +242,16 @@ impl BusinessTable {
                 let n = *guard + 1;
                 let mut open = self.database.begin();
                 let key: Arc<str> = format!("k{key}").into();
+                let topic = topic_of(Some(&*key));
                 let event = NewEvent {
-                    topic: topic_of(Some(&*key)).into(),
+                    topic: topic.into(),
                     key: Some(key.to_string()),
                     payload: Some(payload::of(n, 0)),
                     ..NewEvent::default()
                 };
                 let written = open.emit(event).map(|id| Written {
                     id,
+                    topic,
                     key: Some(key),
                     n,
                     serialised: true,

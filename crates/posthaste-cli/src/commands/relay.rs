@@ -310,6 +310,7 @@ fn destinations(
     for (known, sink) in config.destinations.iter().zip(sinks) {
         let mut destination = Destination::new(known.name.clone(), Arc::clone(sink))
             .address(known.url.target()?)
+            .order_by(known.tuning.order.unwrap_or_default())
             .start(known.start)
             .inserted(known.tuning.inserted());
         if retarget {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 use posthaste_engine::{
-    DestinationState, DestinationStatus, HeldPlace, PinKind, RelayStatus, Retained, RetentionMode,
-    Status as StoreStatus, Store,
+    DestinationState, DestinationStatus, HeldPlace, OrderBy, PinKind, RelayStatus, Retained,
+    RetentionMode, Status as StoreStatus, Store,
 };
 use serde_json::{Value, json};
 
@@ -166,6 +166,7 @@ pub(super) fn destinations_json(status: &StoreStatus) -> Value {
             "name": d.name,
             "kind": kind(d),
             "address": address(d),
+            "order": order_and_address(d).0.as_str(),
             "state": d.state.as_str(),
             "paused_places": d.paused_places,
             "pending": d.pending,
@@ -341,15 +342,19 @@ fn places((held, named): (usize, &[HeldPlace])) -> String {
     lines
 }
 
+fn order_and_address(destination: &DestinationStatus) -> (OrderBy, &str) {
+    OrderBy::of_target(&destination.address)
+}
+
 /// The address that is stored, which others can write, too, and former versions wrote unmasked.
 fn address(destination: &DestinationStatus) -> String {
-    SecretUrl::new(&*destination.address).to_string()
+    SecretUrl::new(order_and_address(destination).1).to_string()
 }
 
 /// The sink's kind, which its address begins with.
 fn kind(destination: &DestinationStatus) -> String {
-    destination
-        .address
+    order_and_address(destination)
+        .1
         .split(':')
         .next()
         .unwrap_or_default()

@@ -6,7 +6,7 @@
 use std::{net::SocketAddr, ops::Range, time::Duration};
 
 use clap::Args;
-use posthaste_engine::{OnDead, Partitions, Start};
+use posthaste_engine::{OnDead, OrderBy, Partitions, Start};
 
 use super::{
     report::ConfigError,
@@ -106,6 +106,10 @@ pub(crate) struct DestinationTuning {
     /// Whether a dead event holds its key back: block or skip [default: block]
     #[arg(long, value_name = "POLICY", value_parser = on_dead)]
     pub(crate) on_dead: Option<OnDead>,
+    /// What order is kept by: key, or key-and-topic, where a key that waits at one topic goes on at
+    /// the others. It is the destination's for good [default: key]
+    #[arg(long, value_name = "ORDER", value_parser = order)]
+    pub(crate) order: Option<OrderBy>,
     /// Pass over events that were inserted before this time, such as 2026-01-31T08:00:00Z
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub(crate) since: Option<i64>,
@@ -231,6 +235,7 @@ pub(super) const DESTINATION_KEYS: &[&str] = &[
     "backoff_max",
     "backoff_jitter",
     "on_dead",
+    "order",
     "since",
     "until",
 ];
@@ -243,6 +248,7 @@ impl DestinationTuning {
             backoff_max: section.duration("backoff_max")?,
             backoff_jitter: section.integer("backoff_jitter", 0..=100)?,
             on_dead: section.parsed("on_dead", on_dead)?,
+            order: section.parsed("order", order)?,
             since: section.parsed("since", units::time)?,
             until: section.parsed("until", units::time)?,
         })
@@ -256,6 +262,7 @@ impl DestinationTuning {
             backoff_max: self.backoff_max.or(below.backoff_max),
             backoff_jitter: self.backoff_jitter.or(below.backoff_jitter),
             on_dead: self.on_dead.or(below.on_dead),
+            order: self.order.or(below.order),
             since: self.since.or(below.since),
             until: self.until.or(below.until),
         }
@@ -288,6 +295,14 @@ impl DestinationTuning {
 /// Parses what becomes of a dead event's key.
 pub(super) fn on_dead(text: &str) -> Result<OnDead, String> {
     choose(text, &[("block", OnDead::Block), ("skip", OnDead::Skip)])
+}
+
+/// Parses what order is kept by.
+pub(super) fn order(text: &str) -> Result<OrderBy, String> {
+    choose(
+        text,
+        &[OrderBy::Key, OrderBy::KeyAndTopic].map(|order| (order.as_str(), order)),
+    )
 }
 
 /// Parses where a new destination starts.

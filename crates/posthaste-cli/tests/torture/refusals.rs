@@ -97,7 +97,19 @@ async fn a_full_queue_floods_no_other_queue_with_repeats_and_holds_up_no_other_t
 /// come in their order once the queue takes them; meanwhile the other queue gets its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_stays_full_holds_up_no_other_and_gets_all_in_order() {
-    const WAITING: u32 = 3;
+    waits_for_a_full_queue(WAITING..WAITING + 20, &[]).await;
+}
+
+/// The same, and keys that wait for the full queue have events for the other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_waits_for_a_full_queue_goes_on_at_another_where_that_is_the_order() {
+    waits_for_a_full_queue(0..20, &["--order", "key-and-topic"]).await;
+}
+
+/// Keys that wait for the full queue.
+const WAITING: u32 = 3;
+
+async fn waits_for_a_full_queue(others: Range<u32>, flags: &[&str]) {
     let server = RabbitMqServer::start();
     let client = server.client("/");
     for queue in ["full", "other"] {
@@ -120,12 +132,13 @@ async fn a_queue_that_stays_full_holds_up_no_other_and_gets_all_in_order() {
             writer.transact(&plan("full", key)).await.unwrap();
         }
     }
-    for key in WAITING..WAITING + 20 {
+    for key in others {
         writer.transact(&plan("other", key)).await.unwrap();
     }
     let target = format!("{}?exchange=", server.url("/"));
     let running = RelayCommand::to_url(&database.url(), &target)
         .flags(&["--window-events", "1000"])
+        .flags(flags)
         .start();
     running.wait_for_stderr("a queue is full", LIMIT);
     until("all others to be delivered", || {

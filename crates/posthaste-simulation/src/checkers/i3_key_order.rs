@@ -1,5 +1,6 @@
 use std::collections::{HashMap, HashSet};
 
+use posthaste_engine::OrderBy;
 use posthaste_testkit::checker::Checker as Score;
 use uuid::Uuid;
 
@@ -11,8 +12,9 @@ use crate::seen::{At, Seen};
 /// nobody stood still before a write.
 pub struct I3KeyOrder {
     exact: Vec<bool>,
-    /// The order that binds each event, and its number there.
-    order: HashMap<Uuid, (Option<String>, u64, bool)>,
+    order_by: Vec<OrderBy>,
+    /// By destination, the order that binds each event, and its number there.
+    order: HashMap<Uuid, (Vec<Option<String>>, u64, bool)>,
     /// By destination.
     serialised: Vec<Score>,
     others: Vec<Score>,
@@ -38,6 +40,7 @@ impl I3KeyOrder {
         let scores = || rules.exact.iter().map(|_| Score::new()).collect();
         Self {
             exact: rules.exact.clone(),
+            order_by: rules.order_by.clone(),
             order: HashMap::new(),
             serialised: scores(),
             others: scores(),
@@ -58,23 +61,30 @@ impl Checker for I3KeyOrder {
         match seen {
             Seen::Committed {
                 id,
+                topic,
                 key,
                 n,
                 transaction,
                 serialised,
             } => {
-                let order = key.as_ref().map(|key| match serialised {
-                    true => key.to_string(),
-                    false => format!("{key} in transaction {transaction}"),
-                });
-                let scores = match serialised {
-                    true => self.serialised.iter_mut().chain(&mut self.replays),
-                    false => self.others.iter_mut().chain(&mut []),
+                let order = |order_by: &OrderBy| {
+                    let key = order_by.order_key(topic, key.as_ref()?);
+                    Some(match serialised {
+                        true => key.into_owned(),
+                        false => format!("{key} in transaction {transaction}"),
+                    })
                 };
-                for score in scores {
-                    score.committed(order.as_deref(), *n, *id);
+                let orders: Vec<_> = self.order_by.iter().map(order).collect();
+                let scores = match serialised {
+                    true => [&mut self.serialised[..], &mut self.replays[..]],
+                    false => [&mut self.others[..], &mut []],
+                };
+                for scores in scores {
+                    for (score, order) in scores.iter_mut().zip(&orders) {
+                        score.committed(order.as_deref(), *n, *id);
+                    }
                 }
-                self.order.insert(*id, (order, *n, *serialised));
+                self.order.insert(*id, (orders, *n, *serialised));
             }
             Seen::Delivered { place, id, .. }
                 if !self.forgotten.contains(&(*place, *id)) && !self.lost.contains(id) =>
@@ -96,17 +106,18 @@ impl Checker for I3KeyOrder {
     fn end(&mut self, wrong: &mut Vec<String>) {
         for (place, id) in self.delivered.drain(..) {
             // An event that never committed is another checker's.
-            let Some((order, n, serialised)) = self.order.get(&id) else {
+            let Some((orders, n, serialised)) = self.order.get(&id) else {
                 continue;
             };
+            let order = orders[place].as_deref();
             let scores = match serialised {
                 true => &mut self.serialised,
                 false => &mut self.others,
             };
-            scores[place].delivered(order.as_deref(), *n, id);
+            scores[place].delivered(order, *n, id);
             let leaves_out = self.lost.contains(&id) || self.left.contains(&(place, id));
             if *serialised && !leaves_out {
-                self.replays[place].delivered(order.as_deref(), *n, id);
+                self.replays[place].delivered(order, *n, id);
             }
         }
         for score in self.serialised.drain(..).chain(self.others.drain(..)) {
@@ -211,9 +222,31 @@ mod tests {
     }
 
     #[test]
+    fn topics_of_a_key_have_their_own_order_where_a_destination_says_so() {
+        let of = |n, topic| Seen::Committed {
+            id: id(n),
+            topic,
+            key: key("k"),
+            n,
+            transaction: n,
+            serialised: true,
+        };
+        let by_topic = || Rules {
+            order_by: vec![OrderBy::KeyAndTopic],
+            ..rules()
+        };
+        let apart = [of(1, "a"), of(2, "b"), delivered(2), delivered(1)];
+        good(I3KeyOrder::new(&by_topic()), &apart);
+        bad(I3KeyOrder::new(&rules()), &apart, "out of order");
+        let together = [of(1, "a"), of(2, "a"), delivered(2), delivered(1)];
+        bad(I3KeyOrder::new(&by_topic()), &together, "out of order");
+    }
+
+    #[test]
     fn a_transaction_keeps_its_own_order_though_nobody_serialises() {
         let of = |n, transaction| Seen::Committed {
             id: id(n),
+            topic: "t",
             key: key("k"),
             n,
             transaction,

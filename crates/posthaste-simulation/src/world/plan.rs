@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_engine::{DeliveryPolicy, KeyOrder, OnDead, RejectionKind};
+use posthaste_engine::{DeliveryPolicy, KeyOrder, OnDead, OrderBy, RejectionKind};
 use posthaste_relay::memory::MemoryMode;
 
 use crate::{
@@ -24,6 +24,8 @@ pub(super) enum Engine {
 
 /// The draws of the seed for the whole run.
 pub(super) struct Plan {
+    /// The seed's.
+    number: u64,
     pub(super) engine: Engine,
     pub(super) kinds: Vec<Kind>,
     /// Clocks of relays are set forth and back.
@@ -44,6 +46,7 @@ impl Plan {
         let places = if dice.random_range(0..3) == 0 { 2 } else { 1 };
         let kinds = (0..places).map(|_| Kind::ALL[dice.random_range(0..Kind::ALL.len())]);
         Self {
+            number: seed.number,
             kinds: kinds.collect(),
             engine: match dice.random_range(0..8) {
                 0 => Engine::Memory(MemoryMode::Log),
@@ -104,10 +107,21 @@ impl Plan {
         Duration::from_secs(if slow { 8 } else { 5 })
     }
 
+    /// The order that this destination keeps.
+    pub(super) fn order_by(&self, place: usize) -> OrderBy {
+        match (self.number + place as u64).is_multiple_of(3) {
+            true => OrderBy::KeyAndTopic,
+            false => OrderBy::Key,
+        }
+    }
+
     pub(super) fn rules(&self) -> Rules {
         Rules {
             places: self.kinds.len(),
             exact: self.kinds.iter().map(|kind| kind.is_exact()).collect(),
+            order_by: (0..self.kinds.len())
+                .map(|place| self.order_by(place))
+                .collect(),
             window: window(self.emphasis) as u64,
             drain_limit: LEASE * 20 + self.set_back(),
             drain_each: NETWORK / 4,

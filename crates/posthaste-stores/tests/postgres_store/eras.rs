@@ -5,9 +5,12 @@ use std::{process::Command, sync::Arc};
 
 use super::support::*;
 use posthaste_engine::{
-    Admin, Claimed, Ownership, Retention, Settlement, Start, Store, StoreError, StoredEvent,
+    Admin, Claimed, OrderBy, Ownership, Retention, Settlement, Start, Store, StoreError,
+    StoredEvent,
 };
-use posthaste_stores::postgres::{InitOptions, Initialised, NewEra, init, plan_new_era};
+use posthaste_stores::postgres::{
+    InitOptions, Initialised, NewEra, PostgresStore, init, plan_new_era,
+};
 use posthaste_testkit::servers::postgres::{Database, PostgresServer};
 
 /// Takes a dump and restores it, as a backup does.
@@ -229,10 +232,25 @@ async fn what_committed_late_is_delivered_and_the_repeats_are_counted_before() {
 
 #[tokio::test]
 async fn blocked_keys_and_parked_events_go_on_in_the_new_era() {
+    what_waits_goes_on(OrderBy::Key).await;
+}
+
+#[tokio::test]
+async fn blocked_topics_of_a_key_go_on_in_the_new_era() {
+    what_waits_goes_on(OrderBy::KeyAndTopic).await;
+}
+
+async fn what_waits_goes_on(order_by: OrderBy) {
+    let target = order_by.target("null:");
+    let bad = order_by.order_key("t", "bad").into_owned();
+    let reopen = async |store: &PostgresStore, relay| {
+        let claimed = store.claim(relay, &whole(&target)).await;
+        store.open(&owned(claimed.unwrap())).await.unwrap()
+    };
     let database = fresh().await;
     let original = store(&database.url());
     let relay = register(&original, "original").await;
-    let claimed = reopen(&original, relay, Start::Oldest).await;
+    let claimed = reopen(&original, relay).await;
     let emit_to = |database: &Database, key: &str, payload: &str| {
         database.psql(&format!(
             "select posthaste.emit('t', '{payload}', key => '{key}')"
@@ -264,9 +282,9 @@ async fn blocked_keys_and_parked_events_go_on_in_the_new_era() {
     emit_to(&restored, "bad", "bad7");
     let store = store(&restored.url());
     let relay = register(&store, "copy").await;
-    let claimed = reopen(&store, relay, Start::Oldest).await;
+    let claimed = reopen(&store, relay).await;
     let marker = &claimed.markers(None, 10).await.unwrap()[0];
-    assert_eq!((marker.key.as_str(), marker.released), ("bad", false));
+    assert_eq!((marker.key.as_str(), marker.released), (&*bad, false));
     let standing = loop {
         let page = claimed.next(ALL).await.unwrap();
         claimed.advance(&page.end, &[]).await.unwrap();
@@ -281,14 +299,14 @@ async fn blocked_keys_and_parked_events_go_on_in_the_new_era() {
         .settle(copy.id, &Settlement::Delivered)
         .await
         .unwrap();
-    assert_eq!(claimed.due(10).await.unwrap().released, ["bad"]);
+    assert_eq!(claimed.due(10).await.unwrap().released, [&*bad]);
     // Moved along and read anew, as after a restart.
     let mut seen = Vec::new();
-    let mut side = claimed.side_read(&["bad".into()]).await.unwrap();
+    let mut side = claimed.side_read(std::slice::from_ref(&bad)).await.unwrap();
     let page = side.next(pages_of(2), &standing.end).await.unwrap();
     seen.extend(payloads_of(&page));
     side.advance(&page.end, &[]).await.unwrap();
-    let mut side = claimed.side_read(&["bad".into()]).await.unwrap();
+    let mut side = claimed.side_read(std::slice::from_ref(&bad)).await.unwrap();
     loop {
         let page = side.next(ALL, &standing.end).await.unwrap();
         seen.extend(payloads_of(&page));
@@ -298,7 +316,10 @@ async fn blocked_keys_and_parked_events_go_on_in_the_new_era() {
         }
     }
     assert_eq!(seen, numbered("bad", 2, 7));
-    claimed.join(&["bad".into()], &standing.end).await.unwrap();
+    claimed
+        .join(std::slice::from_ref(&bad), &standing.end)
+        .await
+        .unwrap();
     assert_eq!(drain(&claimed, ALL).await, Vec::<String>::new());
 }
 

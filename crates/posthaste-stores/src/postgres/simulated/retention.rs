@@ -231,7 +231,7 @@ impl Database {
             let pin = Pin {
                 kind: PinKind::Key,
                 destination: tables.name_of(*id),
-                key: Some(key.clone()),
+                key: Some(tables.order_of(*id).key_of(key).to_owned()),
                 detail: "it waits behind a parked event".to_owned(),
             };
             places.push((row.position.floors.floor_min, pin));

@@ -263,7 +263,7 @@ async fn the_order_of_a_destination_stays(bench: Bench) {
         let Err(StoreError::Misconfigured { reason, .. }) = claim else {
             panic!("expected Misconfigured, got {claim:?}");
         };
-        for part in [DESTINATION, "`key and topic`", "`key`", "`order`"] {
+        for part in [DESTINATION, "`key-and-topic`", "`key`", "`order`"] {
             assert!(reason.contains(part), "{reason}");
         }
     }
