@@ -242,7 +242,8 @@ impl StoredEvent {
             .filter(|s| s.len != ABSENT)
             .map(|s| s.len as usize)
             .sum();
-        held + size_of::<Self>()
+        let separator = self.key().map_or(0, |_| ORDER_KEY_SEPARATOR.len_utf8());
+        held + separator + size_of::<Self>()
     }
 }
 
@@ -380,7 +381,7 @@ impl PageBuilder {
         for (at, (span, text)) in spans.iter_mut().zip(fields.texts).enumerate() {
             if let Some(mut text) = text {
                 if at == Field::Key as usize {
-                    text = self.key(text, fields.texts[Field::Topic as usize]);
+                    text = self.key_of(text, fields.texts[Field::Topic as usize]);
                     // Right behind the topic: together they are the key of order.
                     let mut separator = [0; ORDER_KEY_SEPARATOR.len_utf8()];
                     self.put(ORDER_KEY_SEPARATOR.encode_utf8(&mut separator).as_bytes())?;
@@ -450,8 +451,9 @@ impl PageBuilder {
         Ok(())
     }
 
-    /// The key of an event that the store keeps in this way.
-    fn key<'a>(&self, stored: &'a str, topic: Option<&str>) -> &'a str {
+    /// The key of an event of this topic, of which the store keeps this as its key.
+    #[must_use]
+    pub fn key_of<'a>(&self, stored: &'a str, topic: Option<&str>) -> &'a str {
         if !self.holds_copies || self.order_by == OrderBy::Key {
             return stored;
         }

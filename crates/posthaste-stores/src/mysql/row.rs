@@ -86,7 +86,7 @@ pub(super) fn push(
     let (seq, slot) = place(operation, row)?;
     let seq = i64::try_from(seq).map_err(|_| unexpected(operation, "a number beyond 2^63"))?;
     let mut columns = Columns { row, fault: None };
-    let texts = columns.texts();
+    let texts = columns.texts(page);
     let payload = columns.bytes(PAYLOAD);
     let header_texts = columns.headers();
 
@@ -169,9 +169,10 @@ impl<'a> Columns<'a> {
         id.unwrap_or_default()
     }
 
-    fn texts(&mut self) -> [Option<Cow<'a, str>>; 9] {
+    fn texts(&mut self, page: &PageBuilder) -> [Option<Cow<'a, str>>; 9] {
         let mut texts: [Option<Cow<'a, str>>; 9] = Default::default();
-        for ((column, text), max) in (TEXTS..).zip(&mut texts).zip(TEXTS_MAX) {
+        for (field, max) in TEXTS_MAX.into_iter().enumerate() {
+            let column = TEXTS + field;
             let Some(bytes) = self.bytes(column) else {
                 continue;
             };
@@ -179,10 +180,16 @@ impl<'a> Columns<'a> {
             if matches!(read, Cow::Owned(_)) {
                 self.refuse(column, "it is not UTF-8");
             }
-            if bytes.len() > max || bytes.contains(&0) {
+            let len = match field == Field::Key as usize {
+                true => page
+                    .key_of(&read, texts[Field::Topic as usize].as_deref())
+                    .len(),
+                false => bytes.len(),
+            };
+            if len > max || bytes.contains(&0) {
                 self.refuse(column, "it breaks the table's own checks");
             }
-            *text = Some(read);
+            texts[field] = Some(read);
         }
         if texts[Field::Topic as usize]
             .as_ref()

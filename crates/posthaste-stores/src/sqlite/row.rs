@@ -50,8 +50,8 @@ pub(super) fn push(
     let header_texts = columns.headers().map_err(fail)?;
 
     let id = columns.id().map_err(fail)?;
-    let key = texts[Field::Key as usize].as_deref();
-    let slot = match key {
+    let [topic, key] = [Field::Topic, Field::Key].map(|field| texts[field as usize].as_deref());
+    let slot = match key.map(|key| page.key_of(key, topic)) {
         Some(key) => posthaste::slot(key),
         None => posthaste::slot(id.hyphenated().encode_lower(&mut Uuid::encode_buffer())),
     };

@@ -27,6 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_key_is_side_read_and_joined_for_its_topic_alone,
         each_topic_of_a_key_waits_by_itself,
         followers_of_one_topic_are_set_aside,
+        the_longest_topic_and_key_wait_and_come_back,
         what_was_set_aside_is_found_by_its_key,
         the_order_of_a_destination_stays,
         what_was_skipped_is_adopted_by_one_of_another_order,
@@ -230,6 +231,30 @@ async fn followers_of_one_topic_are_set_aside(bench: Bench) {
     }
     assert_eq!(delivered, followers, "one after the other");
     assert_eq!(side_read_and_join(&owner).await, NOTHING);
+}
+
+async fn the_longest_topic_and_key_wait_and_come_back(bench: Bench) {
+    let event = NewEvent {
+        topic: "t".repeat(249),
+        ..NewEvent::keyed(&"k".repeat(1_024), "")
+    };
+    let owner = own(&bench).await;
+    let written = bench.commit(&[event.clone(), event.clone()]).await;
+    let read = owner.whole().await;
+    let head = parking(&read, 0, Some(Duration::ZERO));
+    owner.claimed.park(&[head]).await.unwrap();
+    owner.claimed.advance(read.end(), &[]).await.unwrap();
+    let due = owner.claimed.due(10).await.unwrap().events;
+    assert_eq!(due[0].event.fault(), None);
+    event.assert_stored_as(written[0], &due[0].event);
+    let settled = owner.claimed.settle(due[0].id, &Settlement::Delivered);
+    settled.await.unwrap();
+    let again = again(&bench, &owner).await;
+    let (_, stands) = again.up_to_joinable().await;
+    let keys = again.claimed.due(10).await.unwrap().released;
+    let mut side = again.claimed.side_read(&keys).await.unwrap();
+    let read = side_read_whole(&mut *side, &stands).await;
+    assert_eq!(ids(&read.events), written[1..]);
 }
 
 async fn what_was_set_aside_is_found_by_its_key(bench: Bench) {
