@@ -102,7 +102,7 @@ pub struct Pipeline {
     reports: Reports,
     /// When it is looked again at what waits for places.
     leave_at: Moment,
-    /// Events without a key that were parked because their place was held back.
+    /// Events without a key that were parked because their place was held back, and wait.
     put_off_alone: usize,
     paused: bool,
     /// The relay stops: the first number of the main group that is not sent any more.
@@ -150,10 +150,15 @@ impl Pipeline {
     }
 
     /// These events were parked under an earlier claim, and the main group may read them again
-    /// ([`crate::ClaimParking::set_aside`]): their copies stand for them, and the cursor passes
-    /// them.
+    /// ([`crate::SetAside::again`]): their copies stand for them, and the cursor passes them.
     pub fn pass_over(&mut self, copied: impl IntoIterator<Item = EventRef>) {
         self.reading.pass_over(copied);
+    }
+
+    /// So many events without a key were put off under earlier claims, and wait
+    /// ([`crate::SetAside::put_off_alone`]).
+    pub fn put_off_before(&mut self, events: usize) {
+        self.put_off_alone += events;
     }
 
     /// So many keys are blocked besides those whose markers were given.

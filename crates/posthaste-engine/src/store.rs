@@ -59,8 +59,8 @@ pub use ownership::{
     Shares, Start, Want, Wanted,
 };
 pub use parking::{
-    AfterFailure, Attempted, ClaimParking, Due, DueAt, ParkedCopy, Parking, PutOff, Settlement,
-    was_never_tried, was_put_off,
+    AfterFailure, Attempted, ClaimParking, Due, DueAt, ParkedCopy, Parking, PutOff, SetAside,
+    Settlement, was_never_tried, was_put_off,
 };
 pub use read::{Budget, ClaimReader, Page};
 pub use registration::{HostIdentity, Registered, Registration};

@@ -21,9 +21,9 @@ use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimMarkers, ClaimOutcome, ClaimParking,
     ClaimProgress, ClaimReader, ClaimReports, ClaimRequest, Claimed, Cursor, DeadAction,
-    DestinationState, Due, DueAt, EventRef, Housekeeping, Leases, Marker, Ownership, Page,
-    ParkedEvent, ParkedFilter, Parking, PutOff, Registered, Registration, RelayReport, Renewal,
-    Retained, Retention, Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
+    DestinationState, Due, DueAt, Housekeeping, Leases, Marker, Ownership, Page, ParkedEvent,
+    ParkedFilter, Parking, PutOff, Registered, Registration, RelayReport, Renewal, Retained,
+    Retention, SetAside, Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
     rule::{Rule, left_out},
 };
 use tokio::time::Instant;
@@ -340,7 +340,7 @@ impl ClaimProgress for Bounded<Arc<dyn Claimed>> {
 
 #[async_trait]
 impl ClaimParking for Bounded<Arc<dyn Claimed>> {
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+    async fn set_aside(&self) -> Result<SetAside, StoreError> {
         let call = self.inner.set_aside();
         self.read.bound("read what is set aside", call).await
     }

@@ -233,7 +233,9 @@ impl DestinationTask {
         let info = self.destination.sink.info();
         let mut pipeline = Pipeline::new(limits, info, self.router.clone(), &markers);
         pipeline.blocked_beyond(beyond);
-        pipeline.pass_over(claimed.set_aside().await?);
+        let set_aside = claimed.set_aside().await?;
+        pipeline.pass_over(set_aside.again);
+        pipeline.put_off_before(set_aside.put_off_alone);
         pipeline.settle_until(across.settled_at);
         if claim.breaker_open {
             pipeline.begin_with_a_probe();

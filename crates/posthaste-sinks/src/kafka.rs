@@ -7,6 +7,7 @@
 mod batch_limits;
 mod blame;
 mod client;
+mod connections;
 mod directory;
 mod faults;
 mod idempotent;

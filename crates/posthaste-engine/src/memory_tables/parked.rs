@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::{MarkerRow, Tables, from_micros, micros};
 use crate::{
-    AfterFailure, DeadAction, Due, DueAt, EventRef, ParkedCopy, ParkedState, Parking, PutOff,
-    Settlement, StoredEvent, audit, was_never_tried, was_put_off,
+    AfterFailure, DeadAction, Due, DueAt, ParkedCopy, ParkedState, Parking, PutOff, RejectionKind,
+    SetAside, Settlement, StoredEvent, audit, was_never_tried, was_put_off,
 };
 
 /// A parked event.
@@ -191,14 +191,20 @@ impl<P> Tables<P> {
         destination_id: i64,
         passed: Option<i64>,
         owns: impl Fn(u16) -> bool,
-    ) -> Vec<EventRef> {
-        let again = self.parked.values().filter(|row| {
-            row.destination_id == destination_id
-                && !row.evacuated
-                && passed.is_some_and(|passed| row.event.seq() > passed)
-                && owns(row.event.slot())
-        });
-        again.map(|row| row.event.reference()).collect()
+    ) -> SetAside {
+        let is_ours = |row: &ParkedRow| {
+            row.destination_id == destination_id && !row.evacuated && owns(row.event.slot())
+        };
+        let ours = || self.parked.values().filter(|row| is_ours(row));
+        let again = ours().filter(|row| passed.is_some_and(|passed| row.event.seq() > passed));
+        let is_alone = |row: &&ParkedRow| {
+            let is_parked = row.state == ParkedState::Parked;
+            is_parked && row.event.key().is_none() && row.kind == RejectionKind::NotNow.as_str()
+        };
+        SetAside {
+            again: again.map(|row| row.event.reference()).collect(),
+            put_off_alone: ours().filter(is_alone).count(),
+        }
     }
 
     /// `due.sql`.

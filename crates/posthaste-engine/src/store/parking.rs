@@ -208,16 +208,25 @@ impl Attempted<'_> {
     }
 }
 
+/// Parked events of earlier claims.
+#[derive(Debug, Default)]
+pub struct SetAside {
+    /// Events, whatever became of them since, that the main group may read again because the
+    /// stored cursor has not passed them. May hold more. Named by `seq` and id: an event that was
+    /// skipped may be emitted again, mended, under the same id, and that one is to be delivered.
+    pub again: Vec<EventRef>,
+    /// How many without a key wait since they were put off: their kind is `not_now`.
+    pub put_off_alone: usize,
+}
+
 /// Parks events, and settles the attempts with their copies.
 #[async_trait]
 pub trait ClaimParking: Send + Sync {
-    /// Parked events, whatever became of them since, that the main group may read again because the
-    /// stored cursor has not passed them. May hold more. Named by `seq` and id: an event that was
-    /// skipped may be emitted again, mended, under the same id, and that one is to be delivered.
+    /// Tells of what earlier claims have parked, as far as a claim has to know it when it begins.
     ///
     /// # Errors
     /// [`StoreError`].
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError>;
+    async fn set_aside(&self) -> Result<SetAside, StoreError>;
 
     /// Parks events: copy, attempt record and marker in one transaction, durable when it returns.
     /// A key that is already marked gets its marker moved to the new place.

@@ -211,12 +211,14 @@ fn a_partition_that_takes_nothing_delays_no_other_of_its_topic() {
 
 #[test]
 fn operators_are_told_when_as_many_keys_wait_as_may() {
-    for is_keyed in [true, false] {
+    // Those without a key are bounded over all claims.
+    for (is_keyed, before, may_be_parked) in [(true, 0, 5), (false, 0, 5), (false, 3, 2)] {
         let mut pipeline = pipeline_of((PROBES, 5), KeyOrder::OneAtATime, &[]);
+        pipeline.put_off_before(before);
         let now = Moment(Duration::from_secs(1));
         let full = |_: &Record| Outcome::later("a queue is full");
         let parked = read_and_deliver(&mut pipeline, (20, is_keyed), now, 120, full);
-        assert_eq!(parked, 5);
+        assert_eq!(parked, may_be_parked);
         let trouble = pipeline.breaker(now.after(Duration::from_secs(120))).1;
         let begins = "`t`: a queue is full; 5 keys or events wait, as many as may";
         assert!(

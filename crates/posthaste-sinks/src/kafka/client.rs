@@ -24,6 +24,7 @@ use rdkafka::{
 use tokio::sync::{Notify, watch};
 
 use super::{
+    connections::EndedConnections,
     faults::{self, ClientFault, error},
     topic_names,
 };
@@ -67,6 +68,7 @@ struct Inbox {
     /// lane handles them as one.
     failures: Vec<(usize, Code)>,
     trouble: Option<Trouble>,
+    ended: EndedConnections,
     /// Topics that the broker named when it refused them to a transaction.
     named: Vec<Box<str>>,
 }
@@ -183,6 +185,8 @@ impl ClientContext for Context {
         if let Some(topic) = topic_names::named_in_refusal(facility, message) {
             self.0.inbox().named.push(topic.into());
         }
+        let now = Instant::now();
+        self.0.inbox().ended.take_log(facility, message, now);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -365,6 +369,11 @@ impl Client {
     /// The client's complaint since its last success.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.shared.inbox().trouble.clone()
+    }
+
+    /// Whether a connection to this broker may have ended since then.
+    pub(super) fn may_have_lost(&self, broker: i32, since: Instant) -> bool {
+        self.shared.inbox().ended.may_have_since(broker, since)
     }
 
     /// Takes the news.

@@ -61,6 +61,8 @@ pub(super) struct TopicLayout {
     pub(super) partitions: usize,
     /// Those without a leader, which take nothing for now.
     pub(super) leaderless: Arc<BTreeSet<usize>>,
+    /// The numbers of the brokers that lead them, in order.
+    pub(super) leaders: Arc<[i32]>,
 }
 
 /// A question for the cluster.

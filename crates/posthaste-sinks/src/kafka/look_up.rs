@@ -7,7 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdkafka::{metadata::MetadataTopic, producer::Producer as _, types::RDKafkaErrorCode as Code};
+use rdkafka::{
+    metadata::{MetadataPartition, MetadataTopic},
+    producer::Producer as _,
+    types::RDKafkaErrorCode as Code,
+};
 
 use super::{
     client::{Client, Producer},
@@ -121,5 +125,6 @@ fn layout(topic: &MetadataTopic) -> Result<TopicLayout, Code> {
     Ok(TopicLayout {
         partitions: partitions.len(),
         leaderless: Arc::new(leaderless.collect()),
+        leaders: partitions.iter().map(MetadataPartition::leader).collect(),
     })
 }

@@ -44,6 +44,8 @@ struct LaneTopic {
     partitions: Vec<Partition>,
     /// Those that take nothing for now.
     leaderless: Arc<BTreeSet<usize>>,
+    /// The brokers that lead the partitions.
+    leaders: Arc<[i32]>,
     /// When the directory is asked again.
     until: Instant,
 }
@@ -181,6 +183,12 @@ impl Topics {
         }
     }
 
+    /// The broker that leads the partition, as far as is known.
+    pub(super) fn leader(&self, place: TopicPartition) -> Option<i32> {
+        let leaders = &self.topics[place.topic].leaders;
+        leaders.get(place.partition).copied()
+    }
+
     /// The words for the operator about a partition that has no leader.
     pub(super) fn leaderless(&self, place: TopicPartition) -> String {
         format!(
@@ -206,6 +214,7 @@ impl Topics {
                 let partition = Partition::default();
                 topic.partitions.resize(layout.partitions, partition);
                 topic.leaderless = layout.leaderless;
+                topic.leaders = layout.leaders;
                 topic.until = until;
                 Found::Topic(index)
             }
@@ -225,6 +234,7 @@ impl Topics {
             name: name.into(),
             partitions: Vec::new(),
             leaderless: Arc::default(),
+            leaders: Arc::default(),
             until: now,
         });
         self.by_name.insert(name.into(), self.topics.len() - 1);

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use mysql_async::params;
 use posthaste_engine::{
     AfterFailure, Attempted, ClaimParking, Due, DueAt, EventRef, Field, OrderBy, ParkedCopy,
-    ParkedState, Parking, PutOff, Settlement, StoreError, audit as words,
+    ParkedState, Parking, PutOff, SetAside, Settlement, StoreError, audit as words,
 };
 use uuid::Uuid;
 
@@ -33,23 +33,31 @@ fn with_copy(sql: &str) -> String {
 
 #[async_trait]
 impl ClaimParking for MysqlClaimed {
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+    async fn set_aside(&self) -> Result<SetAside, StoreError> {
         const OPERATION: &str = "read what is set aside";
         let link = self.parking(OPERATION).await?;
         let mut work = self.guard().read(&link, OPERATION).await?;
         let floor = self.plan().stored_floor();
-        let of = params! { "destination_id" => self.guard().destination_id(), "floor" => floor };
-        let sql = "select seq, event_id from posthaste_parked \
-                   where destination_id = :destination_id and seq > :floor";
-        let rows = work.rows(sql, of).await;
-        let rows = work.end(rows).await?;
-        let event = |row: &Fields| {
-            Ok(EventRef {
-                seq: row.get(0)?,
-                id: row::event_id(row.get::<Option<Vec<u8>>>(1)?.as_deref()).unwrap_or_default(),
-            })
+        let of = params! {
+            "destination_id" => self.guard().destination_id(),
+            "floor" => floor,
+            "mask" => self.slots().mask(),
+            "count" => self.slots().count(),
         };
-        rows.iter().map(event).collect()
+        let rows = work.rows(include_str!("sql/set_aside.sql"), of).await;
+        let mut set_aside = SetAside::default();
+        for row in &work.end(rows).await? {
+            if let Some(count) = row.get::<Option<usize>>(2)? {
+                set_aside.put_off_alone = count;
+                continue;
+            }
+            let id = row::event_id(row.get::<Option<Vec<u8>>>(1)?.as_deref());
+            set_aside.again.push(EventRef {
+                seq: row.get(0)?,
+                id: id.unwrap_or_default(),
+            });
+        }
+        Ok(set_aside)
     }
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use async_trait::async_trait;
 use posthaste_engine::{
     ClaimParking, Due, DueAt, EventRef, OrderBy, PageBuilder, ParkedCopy, Parking, PutOff,
-    Settlement, StoreError, StoredEvent,
+    SetAside, Settlement, StoreError, StoredEvent,
 };
 use tokio_postgres::{Row, types::Type};
 
@@ -51,7 +51,7 @@ fn whole(number: u32) -> i32 {
 
 #[async_trait]
 impl ClaimParking for PostgresClaimed<ServerConnection> {
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+    async fn set_aside(&self) -> Result<SetAside, StoreError> {
         let grant = &self.connection.grant;
         let (mask, shift) = self.connection.slots();
         let rows = self
@@ -69,11 +69,19 @@ impl ClaimParking for PostgresClaimed<ServerConnection> {
             )
             .await
             .map_err(|error| classify("read what is set aside", error))?;
-        let of_row = |row: &Row| EventRef {
-            seq: row.get("seq"),
-            id: row.get("event_id"),
-        };
-        Ok(rows.iter().map(of_row).collect())
+        let mut set_aside = SetAside::default();
+        for row in &rows {
+            match row.get::<_, Option<i64>>("put_off_alone") {
+                Some(count) => {
+                    set_aside.put_off_alone = usize::try_from(count).unwrap_or(usize::MAX)
+                }
+                None => set_aside.again.push(EventRef {
+                    seq: row.get("seq"),
+                    id: row.get("event_id"),
+                }),
+            }
+        }
+        Ok(set_aside)
     }
 
     async fn park(&self, events: &[Parking]) -> Result<(), StoreError> {

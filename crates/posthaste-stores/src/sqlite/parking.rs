@@ -5,7 +5,7 @@ use std::{fmt::Display, sync::LazyLock, time::Duration};
 use async_trait::async_trait;
 use posthaste_engine::{
     AfterFailure, Attempted, ClaimParking, Due, DueAt, EventRef, Field, OrderBy, ParkedCopy,
-    ParkedState, Parking, PutOff, Settlement, StoreError, audit as words,
+    ParkedState, Parking, PutOff, SetAside, Settlement, StoreError, audit as words,
 };
 use rusqlite::{Row, ToSql, Transaction, named_params};
 use uuid::Uuid;
@@ -32,7 +32,7 @@ static RELEASED: LazyLock<String> =
 
 #[async_trait]
 impl ClaimParking for SqliteClaimed {
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+    async fn set_aside(&self) -> Result<SetAside, StoreError> {
         const OPERATION: &str = "read what is set aside";
         let destination_id = self.guard().destination_id();
         let worker = self.parking(OPERATION).await?;
@@ -46,13 +46,17 @@ impl ClaimParking for SqliteClaimed {
                     ":destination_id": destination_id, ":cursor_id": standing.cursor_id
                 };
                 let mut rows = statement.query(params).map_err(fail)?;
-                let mut events = Vec::new();
+                let mut set_aside = SetAside::default();
                 while let Some(row) = rows.next().map_err(fail)? {
+                    if let Some(count) = row.get::<_, Option<i64>>(2).map_err(fail)? {
+                        set_aside.put_off_alone = usize::try_from(count).unwrap_or(usize::MAX);
+                        continue;
+                    }
                     let seq = row.get(0).map_err(fail)?;
                     let id = row::event_id(row, 1).map_err(fail)?.unwrap_or_default();
-                    events.push(EventRef { seq, id });
+                    set_aside.again.push(EventRef { seq, id });
                 }
-                Ok(events)
+                Ok(set_aside)
             })
             .await
     }

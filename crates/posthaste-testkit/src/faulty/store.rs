@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use posthaste_engine::{
     Admin, AdvanceOutcome, AuditLine, Budget, Claim, ClaimMarkers, ClaimOutcome, ClaimParking,
     ClaimProgress, ClaimReader, ClaimReports, ClaimRequest, Claimed, Cursor, DeadAction,
-    DestinationState, Due, DueAt, EventRef, Housekeeping, Leases, Marker, Ownership, Page,
-    ParkedEvent, ParkedFilter, Parking, PutOff, Registered, Registration, RelayReport, Renewal,
-    Retained, Retention, Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
+    DestinationState, Due, DueAt, Housekeeping, Leases, Marker, Ownership, Page, ParkedEvent,
+    ParkedFilter, Parking, PutOff, Registered, Registration, RelayReport, Renewal, Retained,
+    Retention, SetAside, Settlement, Shares, SideRead, Status, Store, StoreError, StoreInfo,
 };
 use uuid::Uuid;
 
@@ -217,7 +217,7 @@ impl<W: ClaimWatch> ClaimProgress for Faulty<Arc<dyn Claimed>, W> {
 
 #[async_trait]
 impl<W: ClaimWatch> ClaimParking for Faulty<Arc<dyn Claimed>, W> {
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+    async fn set_aside(&self) -> Result<SetAside, StoreError> {
         let work = self.inner.set_aside();
         self.script.run(Call::SetAside, unavailable, work).await
     }

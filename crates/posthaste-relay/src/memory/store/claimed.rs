@@ -6,7 +6,7 @@ use std::{
 use async_trait::async_trait;
 use posthaste_engine::{
     AdvanceOutcome, AfterFailure, Budget, Claim, ClaimMarkers, ClaimParking, ClaimProgress,
-    ClaimReader, ClaimReports, Cursor, Due, DueAt, EventRef, Marker, Page, Parking, PutOff,
+    ClaimReader, ClaimReports, Cursor, Due, DueAt, Marker, Page, Parking, PutOff, SetAside,
     Settlement, SideRead, StoreError, StoredEvent,
     rule::{Rule, left_out},
 };
@@ -166,13 +166,11 @@ impl ClaimProgress for MemoryClaimed {
 
 #[async_trait]
 impl ClaimParking for MemoryClaimed {
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+    async fn set_aside(&self) -> Result<SetAside, StoreError> {
         let inner = self.lock("reading what is set aside")?;
-        if inner.mode == MemoryMode::Mark {
-            // They are marked.
-            return Ok(Vec::new());
-        }
         let ours = inner.tables.cursors_of_claim(&self.held.claim);
+        // Those of a mark store are marked.
+        let ours = ours.filter(|_| inner.mode == MemoryMode::Log);
         let hindmost = ours.map(|(_, row)| row.position).min();
         Ok(inner.tables.set_aside(self.id(), hindmost, self.owns()))
     }

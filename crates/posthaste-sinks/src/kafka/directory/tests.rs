@@ -4,6 +4,7 @@ fn layout(partitions: usize, leaderless: &[usize]) -> TopicLayout {
     TopicLayout {
         partitions,
         leaderless: Arc::new(leaderless.iter().copied().collect()),
+        leaders: Arc::default(),
     }
 }
 

@@ -1,6 +1,10 @@
 //! Partitions that accept nothing while others do, and whose leaders answer: too few replicas are
 //! in sync. Their records are put off, and hold up no other place. Where the leader is silent too,
 //! its broker may be away, or all are: then the lane ends, and the next one looks who leads.
+//!
+//! The lane ends, too, where a connection to the leader ended meanwhile: it may be a record over
+//! which each one ends. Put off as silent, the others of its partition would be accepted one after
+//! another, and none be left to show that the destination is there when that record fails alone.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -77,9 +81,9 @@ impl IdempotentPublisher {
         });
     }
 
-    /// The partitions whose first record in flight has waited long, although their leader answers
-    /// and one that was sent behind it was accepted. That one went to another partition: in one,
-    /// answers keep the order.
+    /// The partitions whose first record in flight has waited long, although their leader answers,
+    /// over a connection that lasts, and one that was sent behind it was accepted. That one went to
+    /// another partition: in one, answers keep the order.
     fn silent(&mut self, records: &Records, now: Instant) -> BTreeSet<TopicPartition> {
         let mut first: HashMap<TopicPartition, (u64, Instant)> = HashMap::new();
         for sent in records.in_flight() {
@@ -90,12 +94,17 @@ impl IdempotentPublisher {
         let leaders = self.leaders.answers();
         let is_silent = |place: TopicPartition, (number, at): (u64, Instant)| {
             let has_waited = number < self.last_accepted && now.duration_since(at) >= long;
-            has_waited && leaders.came_since(place, at)
+            has_waited && leaders.came_since(place, at) && !self.may_have_lost_leader(place, at)
         };
         let silent = first
             .into_iter()
             .filter(|(of, first)| is_silent(*of, *first));
         silent.map(|(place, _)| place).collect()
+    }
+
+    fn may_have_lost_leader(&self, place: TopicPartition, since: Instant) -> bool {
+        let leader = self.topics.leader(place);
+        leader.is_some_and(|leader| self.client.may_have_lost(leader, since))
     }
 
     fn words(&self, place: TopicPartition) -> String {

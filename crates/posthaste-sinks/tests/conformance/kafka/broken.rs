@@ -46,6 +46,10 @@ pub(super) fn trials() -> Vec<Trial> {
             a_half_open_connection_is_noticed,
         ),
         trial(
+            "a_partition_is_not_silent_where_an_event_ends_each_connection",
+            a_partition_is_not_silent_where_an_event_ends_each_connection,
+        ),
+        trial(
             "an_overdue_producer_is_destroyed_though_nobody_asks",
             an_overdue_producer_is_destroyed_though_nobody_asks,
         ),
@@ -196,6 +200,27 @@ async fn a_half_open_connection_is_noticed() {
     broker.proxy().resume();
     let mut again = lane(&sink).await;
     expect_accepted(&mut again, &event(&topic, Some("k"), "2")).await;
+}
+
+/// Another partition accepts an event meanwhile, and the leader answers questions: both between two
+/// tries.
+async fn a_partition_is_not_silent_where_an_event_ends_each_connection() {
+    let broker = Broker::take();
+    let server = broker.server();
+    let sink = sink_at(&format!("{}?compression=none", broker.bootstrap()));
+    let [topic, other] = [(); 2].map(|()| fresh_topic(server, 1, &[]));
+    let mut lane = lane(&sink).await;
+    for topic in [&topic, &other] {
+        expect_accepted(&mut lane, &event(topic, Some("k"), "1")).await;
+    }
+    broker.proxy().cut_at(b"ends each connection");
+    let sent = [
+        event(&topic, Some("bad"), "ends each connection"),
+        event(&other, Some("good"), "2"),
+    ];
+    let outcomes = submit(&mut lane, records(&sent, 0)).await;
+    assert!(matches!(outcomes[&1], Outcome::Accepted(_)), "{outcomes:?}");
+    assert_eq!(cause(&outcomes[&0]), Cause::Connection, "{outcomes:?}");
 }
 
 /// The task that runs the lane may be stuck: the lane's own thread ends the producer.

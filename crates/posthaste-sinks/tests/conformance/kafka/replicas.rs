@@ -192,18 +192,21 @@ async fn a_partition_without_a_leader_ends_a_transactional_lane_behind_all_other
     assert_eq!(driven.accepted.len(), 1);
 }
 
-/// One of two brokers is gone: the leader of the topic answers that too few replicas are in sync,
-/// and the client asks again until the lane is late.
+/// One of two brokers is gone, and a connection to it has ended: the topic's leader answers that
+/// too few replicas are in sync, and the client asks again until the lane is late.
 async fn a_topic_with_too_few_replicas_is_put_off_and_holds_up_no_other() {
     let server = KafkaServer::start();
     let gone = server.add_broker(2);
     let config = [("min.insync.replicas", "2"), ("retention.ms", "-1")];
     server.create_replicated("thin", &[1, 2], &config);
-    server.create_replicated("here", &[1], &[("retention.ms", "-1")]);
-    gone.stop();
-    server.until_in_sync("thin", &[1]);
+    for (topic, broker) in [("here", 1), ("away", 2)] {
+        server.create_replicated(topic, &[broker], &[("retention.ms", "-1")]);
+    }
     let sink = sink_at(&server.bootstrap());
     let mut open = lane(&sink).await;
+    expect_accepted(&mut open, &event("away", None, "before")).await;
+    gone.stop();
+    server.until_in_sync("thin", &[1]);
     let sent = [
         event("thin", Some("k"), "1"),
         event("thin", Some("other"), "2"),

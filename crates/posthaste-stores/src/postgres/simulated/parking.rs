@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    ClaimParking, Due, DueAt, EventRef, Parking, PutOff, Settlement, StoreError,
+    ClaimParking, Due, DueAt, EventRef, Parking, PutOff, SetAside, Settlement, StoreError,
 };
 
 use super::owner::Owner;
@@ -10,7 +10,7 @@ use crate::postgres::{claimed::PostgresClaimed, side_read::marker_at};
 
 #[async_trait]
 impl ClaimParking for PostgresClaimed<Owner> {
-    async fn set_aside(&self) -> Result<Vec<EventRef>, StoreError> {
+    async fn set_aside(&self) -> Result<SetAside, StoreError> {
         let owner = &self.connection;
         let look = owner.connection.look("read what is set aside", |database| {
             let (tables, claim) = (&database.now.tables, owner.grant.row());

@@ -48,7 +48,11 @@ impl Driver {
             given: VecDeque::new(),
             read: Vec::new(),
             end: None,
-            aside: aside.iter().map(|event| self.label_of(event.id)).collect(),
+            aside: aside
+                .again
+                .iter()
+                .map(|event| self.label_of(event.id))
+                .collect(),
             marked_before: marked.clone(),
             marked,
             copies: BTreeMap::new(),

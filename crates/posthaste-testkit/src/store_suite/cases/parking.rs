@@ -33,6 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
         many_events_are_parked_at_once,
         markers_come_in_bounded_steps,
         the_same_id_again_is_another_event,
+        a_claim_counts_what_was_put_off_alone,
     ]
 }
 
@@ -451,7 +452,7 @@ async fn the_same_id_again_is_another_event(bench: Bench) {
 
     // As after a crash before the advance.
     let again = owner.again(&bench).await;
-    let aside = again.claimed.set_aside().await.unwrap();
+    let aside = again.claimed.set_aside().await.unwrap().again;
     let events = again.events().await;
     let mut others = events.iter();
     let of_mended = others.find(|event| event.payload() == Some(b"mended"));
@@ -462,4 +463,36 @@ async fn the_same_id_again_is_another_event(bench: Bench) {
         assert!(aside.contains(&read.events[0].reference()), "{aside:?}");
         assert_eq!(events.len(), 2, "the cursor has not passed the first");
     }
+}
+
+/// It is bounded, over all claims.
+async fn a_claim_counts_what_was_put_off_alone(bench: Bench) {
+    let alone = ["1", "2", "refused"].map(NewEvent::unkeyed);
+    bench.commit(&alone).await;
+    bench.commit(&[NewEvent::keyed("k", "3")]).await;
+    let owner = bench.own().await;
+    let read = owner.whole().await;
+    let parkings = read.events.iter().enumerate().map(|(index, event)| {
+        let mut parking = parking(&read, index, Some(Duration::ZERO));
+        if event.payload() != Some(b"refused") {
+            (parking.kind, parking.attempts) = ("not_now", 0);
+        }
+        parking
+    });
+    let parkings: Vec<_> = parkings.collect();
+    owner.claimed.park(&parkings).await.unwrap();
+    let owner = owner.again(&bench).await;
+    let put_off = owner.claimed.set_aside().await.unwrap().put_off_alone;
+    assert_eq!(put_off, 2, "neither the refused one nor the key");
+
+    let due = owner.claimed.due(10).await.unwrap().events;
+    let first = due.iter().find(|copy| copy.event.payload() == Some(b"1"));
+    let first = first.expect("it is due").id;
+    owner
+        .claimed
+        .settle(first, &Settlement::Delivered)
+        .await
+        .unwrap();
+    let owner = owner.again(&bench).await;
+    assert_eq!(owner.claimed.set_aside().await.unwrap().put_off_alone, 1);
 }
