@@ -49,6 +49,8 @@ pub mod publisher;
 mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "_aws")]
+mod requests;
 #[cfg(feature = "sns")]
 mod sns;
 #[cfg(feature = "sqs")]

@@ -26,6 +26,8 @@ mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 mod null;
+#[cfg(feature = "_aws")]
+mod outcome;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "redis")]
