@@ -3,7 +3,12 @@
 
 // A build without one of the services does not need all of it.
 #![cfg_attr(
-    not(all(feature = "kinesis", feature = "sns", feature = "sqs")),
+    not(all(
+        feature = "kinesis",
+        feature = "pubsub",
+        feature = "sns",
+        feature = "sqs"
+    )),
     allow(dead_code)
 )]
 
