@@ -477,7 +477,10 @@ fn the_pubsub_consumer_survives_kills_and_repeats() {
     server.create_topic("orders", serde_json::json!({}));
     server.subscribe("orders", "orders", true);
     each_effect_happens_once_and_in_order(&Broker {
-        to: format!("pubsub://{PROJECT}/orders?{}", server.options_through(&proxy)),
+        to: format!(
+            "pubsub://{PROJECT}/orders?{}",
+            server.options_through(&proxy)
+        ),
         proxy: &proxy,
         script: "consumer_pubsub.py",
         environment: vec![
@@ -490,7 +493,9 @@ fn the_pubsub_consumer_survives_kills_and_repeats() {
         taken: &|_| server.messages("orders").len(),
         ids: Some(&|| {
             let messages = server.messages("orders").into_iter();
-            messages.map(|message| message.attributes["id"].clone()).collect()
+            messages
+                .map(|message| message.attributes["id"].clone())
+                .collect()
         }),
     });
 }

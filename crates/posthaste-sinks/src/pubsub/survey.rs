@@ -31,7 +31,10 @@ pub(super) async fn survey(sink: &PubSubSink, topics: &Topics) -> Result<CheckRe
     let service = vec![
         Fact::seen("project", &sink.project),
         Fact::seen("endpoint", sink.server.endpoint.authority()),
-        Fact::seen("order", "of each key, where subscriptions have message ordering"),
+        Fact::seen(
+            "order",
+            "of each key, where subscriptions have message ordering",
+        ),
         Fact::seen("largest_message_bytes", sink.target.message_bytes_max),
     ];
     report.part("service", "pubsub", service);

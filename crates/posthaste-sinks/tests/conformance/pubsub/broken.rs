@@ -6,10 +6,11 @@ use posthaste_sinks::open;
 use posthaste_testkit::{
     ports::Port,
     proxy::Proxy,
-    servers::{
-        http::WebhookServer,
-        pubsub::{PROJECT, PubSubServer},
-    },
+    servers::pubsub::{PROJECT, PubSubServer},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
 };
 
 use super::{place::Place, trial};
@@ -90,12 +91,24 @@ async fn a_connection_that_was_closed_meanwhile_is_made_again() {
     assert_eq!(place.events().len(), 9);
 }
 
+/// Answers whatever comes as a server of HTTP/1.1 does, and reads to the end.
+async fn serve_http(listener: TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let answer = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+        let mut rest = Vec::new();
+        let _ = stream.write_all(answer).await;
+        let _ = stream.read_to_end(&mut rest).await;
+    }
+}
+
 async fn what_answers_there_may_be_something_else() {
     let nobody = Port::reserve();
-    let http = WebhookServer::shared();
+    let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = http.local_addr().unwrap().port();
+    let http = tokio::spawn(serve_http(http));
     for (port, expected) in [
         (nobody.number(), Cause::Connection),
-        (http.port(), Cause::Misconfigured),
+        (port, Cause::Misconfigured),
     ] {
         let url = format!("pubsub://{PROJECT}/orders?endpoint=http://127.0.0.1:{port}");
         let sink = open(&url).unwrap();
@@ -112,4 +125,5 @@ async fn what_answers_there_may_be_something_else() {
         };
         assert_eq!(told, expected);
     }
+    http.abort();
 }
