@@ -30,6 +30,8 @@ use crate::{
 
 /// Bytes of an answer at the most. One to a thousand events has some 20 000.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Bytes of an answer's headers at the most. Servers send hundreds.
+const HEAD_BYTES_MAX: u32 = 64 << 10;
 /// A connection is closed after this time without a call: something in between may have forgotten
 /// it. Google's servers keep it for minutes.
 const IDLE_MAX: Duration = Duration::from_secs(60);
@@ -231,6 +233,7 @@ impl Pool {
         let stream = dial(endpoint, tls.as_ref(), self.acknowledgement).await?;
         let handshake = h2::client::Builder::new()
             .enable_push(false)
+            .max_header_list_size(HEAD_BYTES_MAX)
             .handshake(stream)
             .await;
         let (sender, connection) = handshake.map_err(|error| {
