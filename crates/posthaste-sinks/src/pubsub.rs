@@ -2,6 +2,7 @@
 
 mod channel;
 mod credentials;
+mod dial;
 #[cfg(test)]
 mod fuzz;
 mod login;

@@ -19,13 +19,15 @@ use tokio::{
 };
 
 use super::{
-    login::{Login, Token},
+    dial::dial,
+    login::Login,
     status::{Status, frame, refusal_of_http, unframe},
+    token::Token,
     wire::Question,
 };
 use crate::{
     requests::{endpoint::Endpoint, refusal::Refusal, target::Way},
-    transport::{self, KeptTls, Stream, TransportError},
+    transport::KeptTls,
 };
 
 /// Bytes of an answer at the most. One to a thousand events has some 20 000.
@@ -252,30 +254,6 @@ impl Pool {
     }
 }
 
-/// Connects to a server.
-pub(super) async fn dial(
-    endpoint: &Endpoint,
-    tls: Option<&KeptTls>,
-    acknowledgement: Duration,
-) -> Result<Box<dyn Stream>, Refusal> {
-    let dialing = async {
-        let stream = transport::connect(&endpoint.address(), acknowledgement).await?;
-        let stream: Box<dyn Stream> = match tls {
-            None => Box::new(stream),
-            Some(tls) => Box::new(tls.wrap(&endpoint.host.name, stream).await?),
-        };
-        Ok(stream)
-    };
-    dialing.await.map_err(|error: TransportError| {
-        let (cause, reason) = match error {
-            TransportError::Connection(words) => (Cause::Connection, words),
-            TransportError::Setup(words) => (Cause::Misconfigured, words),
-            TransportError::Certificate(words) => (Cause::Denied, words),
-        };
-        Refusal::of_service(cause, reason)
-    })
-}
-
 impl Connection {
     fn has_ended(&self) -> bool {
         self.driver.as_ref().is_none_or(JoinHandle::is_finished)
@@ -363,3 +341,6 @@ fn broken(error: &h2::Error) -> Refusal {
     }
     Refusal::unclear(Cause::Connection, format!("the connection broke: {error}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -160,7 +160,7 @@ pub(super) fn refusal_of_http(status: StatusCode, is_grpc: bool) -> Refusal {
     }
 }
 
-/// A text in which bytes are percent-encoded. What is no escape stands for itself.
+/// A text in which bytes are percent-encoded. A percent sign that begins no escape is itself.
 fn decoded(text: &[u8]) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

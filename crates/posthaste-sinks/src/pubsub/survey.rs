@@ -164,8 +164,9 @@ fn report_topic(
         report.finding(Finding {
             severity: Severity::Stops,
             place: place.clone(),
-            fault: format!("our account may not publish there: it has no `{PUBLISH}`"),
-            mend: "give it the role `roles/pubsub.publisher` on the topic".to_owned(),
+            fault: format!("our account has no `{PUBLISH}` there, or the topic is not there"),
+            mend: "give it the role `roles/pubsub.publisher` on the topic, or create that"
+                .to_owned(),
         });
     }
     if subscriptions.is_some_and(<[_]>::is_empty) && seconds == Some(0) {

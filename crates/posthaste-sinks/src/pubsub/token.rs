@@ -1,7 +1,10 @@
 //! A token for credentials: made by ourselves for the key of a service account, and given by a
 //! server otherwise.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -23,9 +26,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::{
-    channel::dial,
     credentials::{AuthorizedUser, Credentials, ServiceAccount},
-    login::Token,
+    dial::dial,
 };
 use crate::{
     requests::{
@@ -53,6 +55,21 @@ const MACHINE_PATH: &str = "/computeMetadata/v1/instance/service-accounts/defaul
 
 const FIX: &str = "; name a file of credentials with `credentials_file` or \
                    `GOOGLE_APPLICATION_CREDENTIALS`, or give the machine a service account";
+
+/// A token, as a request bears it.
+#[derive(Clone)]
+pub(super) struct Token {
+    /// Marked as secret, so that no log of the client's shows it.
+    pub(super) bearer: HeaderValue,
+    /// The project that pays, for logins of people.
+    pub(super) quota_project: Option<HeaderValue>,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").finish_non_exhaustive()
+    }
+}
 
 /// A token, and how long it serves.
 ///

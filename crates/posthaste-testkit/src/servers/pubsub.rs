@@ -21,7 +21,7 @@ pub use client::PubSubMessage;
 /// The project of all topics.
 pub const PROJECT: &str = "posthaste-tests";
 
-/// What the program is built of.
+/// The sources that the program is built of.
 const SOURCES: &str = concat!(
     include_str!("pubsub/server/control.go"),
     include_str!("pubsub/server/faults.go"),

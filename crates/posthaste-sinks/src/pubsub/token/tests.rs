@@ -306,3 +306,14 @@ fn the_key_of_an_account_signs_a_token() {
         assert!(!said.contains("s3cret"), "{said}");
     }
 }
+
+#[test]
+fn a_token_is_not_shown() {
+    let mut bearer = HeaderValue::from_static("Bearer s3cret");
+    bearer.set_sensitive(true);
+    let token = Token {
+        bearer,
+        quota_project: None,
+    };
+    assert!(!format!("{token:?}").contains("s3cret"));
+}

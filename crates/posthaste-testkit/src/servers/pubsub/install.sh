@@ -3,7 +3,7 @@
 install_pubsub() {
   local source work
   source=crates/posthaste-testkit/src/servers/pubsub/server
-  # What it was built of; another line builds it anew.
+  # The sources that it was built of; another line builds it anew.
   if cat "$source"/* | cmp -s - "$cache/pubsub-server/contents"; then
     echo "the server of Pub/Sub is in the cache"
     return

@@ -17,16 +17,9 @@ import (
 func (f *front) serveControl(listener net.Listener) {
 	handler := http.NewServeMux()
 	fake := &f.fake.GServer
-	background := context.Background()
-	handler.HandleFunc("POST /CreateTopic", rpc(func(question *pubsubpb.Topic) (proto.Message, error) {
-		return fake.CreateTopic(background, question)
-	}))
-	handler.HandleFunc("POST /DeleteTopic", rpc(func(question *pubsubpb.DeleteTopicRequest) (proto.Message, error) {
-		return fake.DeleteTopic(background, question)
-	}))
-	handler.HandleFunc("POST /CreateSubscription", rpc(func(question *pubsubpb.Subscription) (proto.Message, error) {
-		return fake.CreateSubscription(background, question)
-	}))
+	handler.HandleFunc("POST /CreateTopic", rpc(fake.CreateTopic))
+	handler.HandleFunc("POST /DeleteTopic", rpc(fake.DeleteTopic))
+	handler.HandleFunc("POST /CreateSubscription", rpc(fake.CreateSubscription))
 	handler.HandleFunc("POST /fault", func(w http.ResponseWriter, r *http.Request) {
 		var fault fault
 		expect(json.NewDecoder(r.Body).Decode(&fault))
@@ -63,14 +56,14 @@ func (f *front) serveControl(listener net.Listener) {
 	expect(http.Serve(listener, handler))
 }
 
-func rpc[Q any, P interface {
+func rpc[Q, A any, P interface {
 	*Q
 	proto.Message
-}](call func(P) (proto.Message, error)) http.HandlerFunc {
+}](call func(context.Context, P) (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		question := P(new(Q))
 		read(r, question)
-		if _, err := call(question); err != nil {
+		if _, err := call(r.Context(), question); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}

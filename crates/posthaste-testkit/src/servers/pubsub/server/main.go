@@ -54,7 +54,7 @@ func expect(err error) {
 	}
 }
 
-// What stands before pstest.
+// Stands before pstest.
 type front struct {
 	fake  *pstest.Server
 	login *login
