@@ -134,7 +134,7 @@ mod tests {
         transport::Tls,
     };
 
-    async fn login(server: &TokenServer) -> Login {
+    fn login(server: &TokenServer) -> Login {
         let environment = Environment {
             metadata: server.address(),
             ..Environment::default()
@@ -145,7 +145,7 @@ mod tests {
     #[tokio::test]
     async fn a_token_is_kept_and_renewed_before_it_ends() {
         let server = TokenServer::start().await;
-        let login = login(&server).await;
+        let login = login(&server);
         for _ in 0..3 {
             assert_eq!(login.token().await.unwrap().bearer, "Bearer token-1");
         }
@@ -161,7 +161,7 @@ mod tests {
     #[tokio::test]
     async fn a_token_serves_while_it_cannot_be_renewed() {
         let server = TokenServer::start().await;
-        let login = login(&server).await;
+        let login = login(&server);
         login.token().await.unwrap();
         server.answer(Answers::Status("503 Service Unavailable"));
         tokio::time::pause();
@@ -181,7 +181,7 @@ mod tests {
     #[tokio::test]
     async fn a_token_that_is_refused_is_asked_for_again() {
         let server = TokenServer::start().await;
-        let login = login(&server).await;
+        let login = login(&server);
         login.token().await.unwrap();
         login.refused(&Refusal::of_service(Cause::Connection, "gone"));
         assert_eq!(login.token().await.unwrap().bearer, "Bearer token-1");
@@ -193,7 +193,7 @@ mod tests {
     #[tokio::test]
     async fn calls_that_wait_for_a_token_fail_together() {
         let server = TokenServer::start().await;
-        let login = login(&server).await;
+        let login = login(&server);
         server.answer(Answers::Status("503 Service Unavailable"));
         let (one, other) = tokio::join!(login.token(), login.token());
         assert!(one.is_err() && other.is_err());
