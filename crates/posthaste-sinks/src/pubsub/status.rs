@@ -100,12 +100,20 @@ impl Status {
         Refusal { blame, reason }
     }
 
+    /// A limit of a server's own library, and not of Pub/Sub, is told by the code of quotas.
+    fn is_over_a_limit_of_grpc(&self) -> bool {
+        let words = ["message larger than max", "message exceeds maximum size"];
+        words.iter().any(|words| self.words.contains(words))
+    }
+
     fn blame(&self) -> Blame {
         match self.code {
-            3 | 11 if self.words.contains("resource name") => Blame::Place(Cause::Misconfigured),
+            // Other words may repeat what stands in an event.
+            3 if self.words.starts_with("Invalid resource name") => {
+                Blame::Place(Cause::Misconfigured)
+            }
             3 | 11 => Blame::Event(RejectionKind::Invalid),
-            // A server's own limit, of gRPC and not of Pub/Sub, is told by the code of quotas.
-            8 if self.words.contains("larger than max") => Blame::Event(RejectionKind::TooLarge),
+            8 if self.is_over_a_limit_of_grpc() => Blame::Event(RejectionKind::TooLarge),
             8 => Blame::Place(Cause::Throttled),
             5 | 9 => Blame::Place(Cause::Misconfigured),
             7 => Blame::Place(Cause::Denied),
@@ -219,8 +227,14 @@ mod tests {
         }
         let name = "Invalid resource name given (name=projects/p/topics/x)";
         assert_eq!(refusal(3, name).blame, Place(Cause::Misconfigured));
-        let large = "grpc: received message larger than max (5 vs. 4)";
-        assert_eq!(refusal(8, large).blame, Event(RejectionKind::TooLarge));
+        let other = "field `Invalid resource name` is missing";
+        assert_eq!(refusal(3, other).blame, Event(RejectionKind::Invalid));
+        for large in [
+            "grpc: received message larger than max (5 vs. 4)",
+            "gRPC message exceeds maximum size 4: 5",
+        ] {
+            assert_eq!(refusal(8, large).blame, Event(RejectionKind::TooLarge));
+        }
     }
 
     #[test]
