@@ -1,5 +1,5 @@
 //! The part of the sinks on AWS that is the same for each service: the account with its
-//! credentials, requests over sockets of our own, messages, and the lane that sends them.
+//! credentials, requests over sockets of our own, and messages.
 
 // A build without one of the services does not need all of it.
 #![cfg_attr(
@@ -9,12 +9,8 @@
 
 pub(crate) mod account;
 pub(crate) mod answers;
-mod call;
 pub(crate) mod connector;
 mod credentials;
 pub(crate) mod digest;
 pub(crate) mod fault;
-pub(crate) mod lane;
 pub(crate) mod message;
-pub(crate) mod place_name;
-pub(crate) mod target;

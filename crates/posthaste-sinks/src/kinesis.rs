@@ -11,15 +11,15 @@ use posthaste_engine::{CheckReport, Lane, LaneSpec, Sink, SinkError, SinkInfo};
 
 use crate::{
     address::Address,
-    aws::{
-        account::{Account, OPEN_LIMIT},
-        fault::{Refusal, within},
-        lane::BatchPublisher,
-        place_name::{Dots, NamePattern},
-        target::{CallLimits, Target},
-    },
+    aws::account::{Account, OPEN_LIMIT},
     descriptors::kinesis::{EVENT_BYTES_MAX, KINESIS},
     publisher::WorkerLane,
+    requests::{
+        lane::BatchPublisher,
+        place_name::{NamePattern, NameRule},
+        refusal::{Refusal, within},
+        target::{CallLimits, Target},
+    },
 };
 
 use streams::Streams;
@@ -48,7 +48,7 @@ impl KinesisSink {
     pub(crate) fn from_address(address: &Address) -> Result<Self, SinkError> {
         address.check(&KINESIS.plug_in)?;
         let name = String::from_utf8(address.path()?).unwrap_or_default();
-        let names = NamePattern::new(&name, NAME_BYTES_MAX, Dots::Anywhere);
+        let names = NamePattern::new(&name, NAME_BYTES_MAX, NameRule::WithDots);
         let names = names.map_err(|fault| {
             address.misconfigured(format!("a stream is `kinesis://NAME`: {fault}"))
         })?;
@@ -73,14 +73,9 @@ impl KinesisSink {
         let connections = self.account.connections(spec);
         let config = &self.account.config().await?;
         let streams = Streams::new(config, connections.clone());
-        let (account, target) = (Arc::clone(&self.account), Arc::clone(&self.target));
-        Ok(BatchPublisher::new(
-            streams,
-            account,
-            target,
-            connections,
-            spec,
-        ))
+        let way = self.account.way(connections);
+        let target = Arc::clone(&self.target);
+        Ok(BatchPublisher::new(streams, way, target, spec))
     }
 }
 

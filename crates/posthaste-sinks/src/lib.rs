@@ -23,6 +23,7 @@ mod descriptors {
     pub(crate) mod mqtt;
     pub(crate) mod nats;
     pub(crate) mod null;
+    pub(crate) mod pubsub;
     pub(crate) mod rabbitmq;
     pub(crate) mod redis;
     pub(crate) mod sns;
@@ -45,10 +46,14 @@ mod mqtt;
 mod nats;
 mod null;
 pub mod publisher;
+#[cfg(feature = "pubsub")]
+mod pubsub;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "_aws", feature = "pubsub"))]
+mod requests;
 #[cfg(feature = "sns")]
 mod sns;
 #[cfg(feature = "sqs")]
@@ -88,6 +93,8 @@ pub use mqtt::MqttSink;
 #[cfg(feature = "nats")]
 pub use nats::NatsSink;
 pub use null::{NullSink, Taken};
+#[cfg(feature = "pubsub")]
+pub use pubsub::PubSubSink;
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitMqSink;
 #[cfg(feature = "sns")]
@@ -133,6 +140,11 @@ pub static SINKS: &[SinkDescriptor] = &[
         #[cfg(feature = "nats")]
         open: Some(|address| Ok(Arc::new(NatsSink::from_address(address)?))),
         ..descriptors::nats::NATS
+    },
+    SinkDescriptor {
+        #[cfg(feature = "pubsub")]
+        open: Some(|address| Ok(Arc::new(PubSubSink::from_address(address)?))),
+        ..descriptors::pubsub::PUBSUB
     },
     SinkDescriptor {
         #[cfg(feature = "rabbitmq")]

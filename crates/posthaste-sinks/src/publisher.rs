@@ -13,7 +13,7 @@
 //! - on a thread ([`WorkerLane::start_thread`]), where each call blocks. A thread is no publisher:
 //!   it loops over its [`FarEnd`].
 
-#[cfg(any(feature = "http", feature = "_aws"))]
+#[cfg(feature = "_http")]
 mod ending;
 mod far_end;
 mod in_place;
@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use posthaste_engine::LaneRecords;
 
-#[cfg(any(feature = "http", feature = "_aws"))]
+#[cfg(feature = "_http")]
 pub(crate) use ending::Ending;
 pub use far_end::FarEnd;
 pub use in_place::{InPlaceLane, InPlacePublisher};

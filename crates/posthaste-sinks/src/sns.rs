@@ -13,16 +13,18 @@ use crate::{
     address::Address,
     aws::{
         account::{Account, OPEN_LIMIT},
-        fault::{Refusal, within},
-        lane::BatchPublisher,
         message::call_limits,
-        target::Target,
     },
     descriptors::{
         sns::{EVENT_BYTES_MAX, SNS},
         sqs::REGION,
     },
     publisher::WorkerLane,
+    requests::{
+        lane::BatchPublisher,
+        refusal::{Refusal, within},
+        target::Target,
+    },
 };
 
 use arn::Arn;
@@ -74,14 +76,9 @@ impl SnsSink {
         let connections = self.account.connections(spec);
         let config = &self.account.config().await?;
         let topics = Topics::new(config, connections.clone(), Arc::clone(&self.arn));
-        let (account, target) = (Arc::clone(&self.account), Arc::clone(&self.target));
-        Ok(BatchPublisher::new(
-            topics,
-            account,
-            target,
-            connections,
-            spec,
-        ))
+        let way = self.account.way(connections);
+        let target = Arc::clone(&self.target);
+        Ok(BatchPublisher::new(topics, way, target, spec))
     }
 }
 

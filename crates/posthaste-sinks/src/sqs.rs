@@ -12,14 +12,16 @@ use crate::{
     address::Address,
     aws::{
         account::{Account, OPEN_LIMIT},
-        fault::{Refusal, within},
-        lane::BatchPublisher,
         message::call_limits,
-        place_name::{Dots, NamePattern},
-        target::Target,
     },
     descriptors::sqs::{EVENT_BYTES_MAX, SQS},
     publisher::WorkerLane,
+    requests::{
+        lane::BatchPublisher,
+        place_name::{NamePattern, NameRule},
+        refusal::{Refusal, within},
+        target::Target,
+    },
 };
 
 use queues::{QueueUrls, Queues};
@@ -51,7 +53,7 @@ impl SqsSink {
             let reason = "before the `/` stands the account of the queue, a number of 12 digits";
             return Err(address.misconfigured(reason.to_owned()));
         }
-        let names = NamePattern::new(name, NAME_BYTES_MAX, Dots::OfFifo)
+        let names = NamePattern::new(name, NAME_BYTES_MAX, NameRule::WithFifo)
             .map_err(|fault| address.misconfigured(format!("a queue is `sqs://NAME`: {fault}")))?;
         Ok(Self {
             account: Arc::new(Account::of(address, None)?),
@@ -84,14 +86,9 @@ impl SqsSink {
         if let Some(name) = self.target.names.only_name() {
             queues.url(name).await?;
         }
-        let (account, target) = (Arc::clone(&self.account), Arc::clone(&self.target));
-        Ok(BatchPublisher::new(
-            queues,
-            account,
-            target,
-            connections,
-            spec,
-        ))
+        let way = self.account.way(connections);
+        let target = Arc::clone(&self.target);
+        Ok(BatchPublisher::new(queues, way, target, spec))
     }
 }
 

@@ -11,6 +11,7 @@ pub mod mysql;
 pub mod nats;
 pub mod pgbouncer;
 pub mod postgres;
+pub mod pubsub;
 pub mod rabbitmq;
 pub mod redis;
 mod run;

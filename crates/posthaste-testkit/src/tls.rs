@@ -8,6 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
+/// A key of RSA that is nobody's, in PKCS #8: what makes keys here makes none of these.
+pub const RSA_KEY_PEM: &str = include_str!("tls/rsa_key.pem");
+
 /// A certificate authority of its own, whose files disappear with it.
 ///
 /// A second one is what a negative test needs: it never signed the server's certificate.

@@ -467,3 +467,35 @@ fn the_kinesis_consumer_survives_kills_and_repeats() {
         }),
     });
 }
+
+#[cfg(feature = "pubsub")]
+#[test]
+fn the_pubsub_consumer_survives_kills_and_repeats() {
+    use posthaste_testkit::servers::pubsub::{PROJECT, PubSubServer};
+    let server = PubSubServer::start();
+    let proxy = Proxy::to_local_port(server.port()).unwrap();
+    server.create_topic("orders", serde_json::json!({}));
+    server.subscribe("orders", "orders", true);
+    each_effect_happens_once_and_in_order(&Broker {
+        to: format!(
+            "pubsub://{PROJECT}/orders?{}",
+            server.options_through(&proxy)
+        ),
+        proxy: &proxy,
+        script: "consumer_pubsub.py",
+        environment: vec![
+            (
+                "PUBSUB_EMULATOR_HOST",
+                format!("127.0.0.1:{}", server.port()),
+            ),
+            ("GOOGLE_CLOUD_PROJECT", PROJECT.to_owned()),
+        ],
+        taken: &|_| server.messages("orders").len(),
+        ids: Some(&|| {
+            let messages = server.messages("orders").into_iter();
+            messages
+                .map(|message| message.attributes["id"].clone())
+                .collect()
+        }),
+    });
+}

@@ -344,6 +344,21 @@ fn the_guide_to_kinesis_works_as_it_is_written() {
     follow("docs/guides/postgres-to-kinesis.md", &broker, |_| {});
 }
 
+#[cfg(feature = "pubsub")]
+#[test]
+fn the_guide_to_pubsub_works_as_it_is_written() {
+    use posthaste_testkit::servers::pubsub::PubSubServer;
+    let server = PubSubServer::start();
+    let broker = Broker {
+        address: "localhost:8085",
+        host_and_port: format!("127.0.0.1:{}", server.port()),
+        also: None,
+        pause: &|| server.pause(),
+        resume: &|| server.resume(),
+    };
+    follow("docs/guides/postgres-to-pubsub.md", &broker, |_| {});
+}
+
 #[cfg(feature = "amqp10")]
 #[test]
 fn the_guide_to_amqp10_works_as_it_is_written() {

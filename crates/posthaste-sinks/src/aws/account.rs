@@ -10,14 +10,15 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{
-    connector::Connections,
-    credentials::Signing,
-    fault::{Blame, Refusal},
-};
+use super::{connector::Connections, credentials::Signing};
 use crate::{
     address::Address,
     descriptors::sqs::{ACCESS_KEY_ID, CA_FILE, ENDPOINT, PROFILE, REGION, SECRET_ACCESS_KEY},
+    requests::{
+        endpoint::Endpoint,
+        refusal::{Blame, Refusal},
+        target::Way,
+    },
     transport::{KeptTls, Tls},
 };
 
@@ -44,6 +45,22 @@ pub(crate) struct Account {
     found: Mutex<Option<Found>>,
 }
 
+/// The way of a lane to a service.
+struct AccountWay {
+    account: Arc<Account>,
+    connections: Connections,
+}
+
+impl Way for AccountWay {
+    fn refused(&self, refusal: &Refusal) {
+        self.account.refused(refusal);
+    }
+
+    fn close_idle(&self) {
+        self.connections.close_idle();
+    }
+}
+
 /// The end of a search for region and credentials.
 #[derive(Debug)]
 struct Found {
@@ -65,7 +82,10 @@ impl Account {
             return wrong("`region` is the name of a region, such as `eu-central-1`");
         }
         let endpoint = text(&ENDPOINT);
-        if endpoint.as_deref().is_some_and(|url| !is_endpoint(url)) {
+        if endpoint
+            .as_deref()
+            .is_some_and(|url| Endpoint::parse(url).is_none())
+        {
             return wrong("`endpoint` is the URL of a server, such as `http://127.0.0.1:9324`");
         }
         let credentials = match (text(&ACCESS_KEY_ID), text(&SECRET_ACCESS_KEY)) {
@@ -81,8 +101,8 @@ impl Account {
         };
         let tls = Tls {
             ca_file: address.file(&CA_FILE),
-            identity: None,
             without: "write `endpoint=http://…`",
+            ..Tls::default()
         };
         Ok(Self {
             region,
@@ -104,6 +124,14 @@ impl Account {
     pub(crate) fn connections(&self, spec: &LaneSpec) -> Connections {
         let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
         Connections::new(Arc::clone(&self.tls), limit, spec.publish_timeout)
+    }
+
+    /// A lane's way to the service over these.
+    pub(crate) fn way(self: &Arc<Self>, connections: Connections) -> impl Way {
+        AccountWay {
+            account: Arc::clone(self),
+            connections,
+        }
     }
 
     /// Connections for a check.
@@ -182,19 +210,6 @@ impl Account {
     }
 }
 
-/// Whether it is a URL of a server alone, without a login.
-fn is_endpoint(url: &str) -> bool {
-    let Ok(address) = Address::parse(url) else {
-        return false;
-    };
-    let has_no_path = |path: &Option<Vec<u8>>| path.as_ref().is_none_or(Vec::is_empty);
-    let is_server = address.authority().is_ok_and(|server| {
-        server.hosts.len() == 1 && server.user.is_none() && has_no_path(&server.path)
-    });
-    let scheme = ["http://", "https://"].iter();
-    is_server && scheme.into_iter().any(|scheme| url.starts_with(scheme)) && !url.contains('?')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,21 +234,5 @@ mod tests {
         assert!(account.found.lock().await.is_some());
         account.refused(&refusal("ExpiredToken"));
         assert!(account.found.lock().await.is_none());
-    }
-
-    #[test]
-    fn an_endpoint_is_a_server() {
-        for (url, is_one) in [
-            ("http://127.0.0.1:9324", true),
-            ("https://vpce-1.sqs.eu-central-1.vpce.amazonaws.com/", true),
-            ("http://[::1]:1", true),
-            ("127.0.0.1:9324", false),
-            ("http://", false),
-            ("http://me:secret@h", false),
-            ("http://h/path", false),
-            ("ftp://h", false),
-        ] {
-            assert_eq!(is_endpoint(url), is_one, "{url}");
-        }
     }
 }

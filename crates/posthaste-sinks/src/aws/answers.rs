@@ -2,10 +2,7 @@
 
 use uuid::Uuid;
 
-use super::fault::Refusal;
-
-/// The end of an event's way to a service.
-pub(crate) type Answer = Result<(), Refusal>;
+use crate::requests::refusal::{Answer, Refusal};
 
 /// The answers to the messages of one request. A proxy that is out of step gives the answer to
 /// another one: their names are those of no other request, so that it says nothing of these.

@@ -373,14 +373,9 @@ mod tests {
     use crate::transport::Tls;
 
     fn pool() -> Pool {
-        let tls = Tls {
-            ca_file: None,
-            identity: None,
-            without: "",
-        };
         let limit = Duration::from_secs(20);
         Pool {
-            tls: Arc::new(KeptTls::new(tls)),
+            tls: Arc::new(KeptTls::new(Tls::default())),
             connect_limit: limit,
             acknowledgement: limit,
             idle: Mutex::default(),

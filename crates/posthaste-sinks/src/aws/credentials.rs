@@ -52,7 +52,7 @@ fn make_headers(credentials: &Credentials) -> Result<(), NoHeader> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aws::fault::Refusal;
+    use crate::requests::refusal::Refusal;
 
     #[tokio::test]
     async fn credentials_with_a_line_break_are_refused_and_not_shown() {

@@ -7,11 +7,12 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use posthaste_engine::{Field, Outcome, Record, RejectionKind, wire_id_room};
 use serde_json::{Map, Value};
 
-use super::{
-    digest::sha256,
-    target::{CallLimits, Encoded, Target},
+use super::digest::sha256;
+use crate::{
+    descriptors::sqs::CALLS_MAX,
+    jsonl,
+    requests::target::{CallLimits, Encoded, Target},
 };
-use crate::{descriptors::sqs::CALLS_MAX, jsonl};
 
 /// Messages of a request at the most, of SQS and SNS.
 const CALL_EVENTS_MAX: usize = 10;

@@ -5,11 +5,9 @@ use aws_sdk_kinesis::primitives::Blob;
 use posthaste_engine::{Outcome, Record, RejectionKind, wire_id_room};
 
 use crate::{
-    aws::{
-        digest::sha256,
-        target::{Encoded, Target},
-    },
+    aws::digest::sha256,
     jsonl,
+    requests::target::{Encoded, Target},
 };
 
 /// Characters of a key, as the service counts them: in UTF-16.
@@ -67,15 +65,15 @@ mod tests {
     use posthaste_testkit::sink_suite::{SuiteEvent, records};
 
     use super::*;
-    use crate::aws::{
-        place_name::{Dots, NamePattern},
+    use crate::requests::{
+        place_name::{NamePattern, NameRule},
         target::CallLimits,
     };
 
     fn target() -> Target {
         Target {
             kind: "stream",
-            names: NamePattern::new("s", 128, Dots::Anywhere).unwrap(),
+            names: NamePattern::new("s", 128, NameRule::WithDots).unwrap(),
             event_bytes_max: None,
             message_bytes_max: 2_000,
             call: CallLimits {

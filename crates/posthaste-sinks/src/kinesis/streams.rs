@@ -12,11 +12,12 @@ use aws_sdk_kinesis::{
 use posthaste_engine::{Cause, RejectionKind};
 
 use super::entry::Entry;
-use crate::aws::{
-    answers::Answer,
-    connector::Connections,
-    fault::{Blame, Refusal},
-    target::Service,
+use crate::{
+    aws::connector::Connections,
+    requests::{
+        refusal::{Answer, Blame, Refusal},
+        target::Service,
+    },
 };
 
 /// The streams of our account.

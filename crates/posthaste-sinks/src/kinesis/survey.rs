@@ -8,7 +8,7 @@ use super::{
     KinesisSink,
     streams::{Streams, something_else},
 };
-use crate::aws::fault::{Blame, Refusal};
+use crate::requests::refusal::{Blame, Refusal};
 
 /// Records that nobody has read are deleted after this time unless somebody said more.
 const RETENTION_HOURS_DEFAULT: i32 = 24;

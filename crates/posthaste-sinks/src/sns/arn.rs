@@ -1,6 +1,6 @@
 //! The ARN of a topic: `arn:PARTITION:sns:REGION:ACCOUNT:NAME`.
 
-use crate::aws::place_name::{Dots, NamePattern};
+use crate::requests::place_name::{NamePattern, NameRule};
 
 const NAME_BYTES_MAX: usize = 256;
 
@@ -33,7 +33,7 @@ impl Arn {
         if !is_word(partition) || !is_word(region) || !is_account {
             return Err(FORM);
         }
-        let names = NamePattern::new(name, NAME_BYTES_MAX, Dots::OfFifo)?;
+        let names = NamePattern::new(name, NAME_BYTES_MAX, NameRule::WithFifo)?;
         let arn = Self {
             partition: partition.to_owned(),
             region: region.to_owned(),

@@ -7,7 +7,7 @@ use aws_sdk_sns::operation::get_topic_attributes::GetTopicAttributesOutput;
 use posthaste_engine::{Cause, CheckReport, Fact, Finding, Severity};
 
 use super::{SnsSink, topics::Topics};
-use crate::aws::fault::{Blame, Refusal};
+use crate::requests::refusal::{Blame, Refusal};
 
 /// The name of a topic of nobody, by which the service is asked whether it is there.
 const NOBODYS: &str = "posthaste-check";

@@ -12,12 +12,16 @@ use aws_sdk_sns::{
 use posthaste_engine::RejectionKind;
 
 use super::arn::Arn;
-use crate::aws::{
-    answers::{Answer, Answers},
-    connector::Connections,
-    fault::{Blame, Refusal},
-    message::{Message, STRING},
-    target::Service,
+use crate::{
+    aws::{
+        answers::Answers,
+        connector::Connections,
+        message::{Message, STRING},
+    },
+    requests::{
+        refusal::{Answer, Blame, Refusal},
+        target::Service,
+    },
 };
 
 /// The topics of an account.

@@ -15,12 +15,16 @@ use aws_sdk_sqs::{
 use md5::{Digest as _, Md5};
 use posthaste_engine::{Cause, RejectionKind};
 
-use crate::aws::{
-    answers::{Answer, Answers},
-    connector::Connections,
-    fault::{Blame, Refusal},
-    message::{Message, STRING},
-    target::Service,
+use crate::{
+    aws::{
+        answers::Answers,
+        connector::Connections,
+        message::{Message, STRING},
+    },
+    requests::{
+        refusal::{Answer, Blame, Refusal},
+        target::Service,
+    },
 };
 
 /// Queues that are remembered, before all are forgotten.

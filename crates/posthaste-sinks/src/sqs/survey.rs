@@ -5,7 +5,7 @@ use aws_sdk_sqs::types::QueueAttributeName;
 use posthaste_engine::{Cause, CheckReport, Fact, Finding, Severity};
 
 use super::{SqsSink, queues::Queues};
-use crate::aws::fault::{Blame, Refusal};
+use crate::requests::refusal::{Blame, Refusal};
 
 /// Messages that nobody has read are deleted after this time by default, and after less than it if
 /// somebody said so: 4 days, in seconds.

@@ -21,6 +21,8 @@ pub(crate) struct Tls {
     pub(crate) ca_file: Option<PathBuf>,
     /// Our own certificate with its chain, and its key, for brokers that ask for one.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
+    /// The protocol that both sides must agree on, where a port may have several.
+    pub(crate) protocol: Option<&'static str>,
     /// How an address asks for a connection without TLS, such as "write `amqp://`".
     pub(crate) without: &'static str,
 }
@@ -56,6 +58,7 @@ impl Tls {
         Ok(Some(Self {
             ca_file: address.file(ca),
             identity,
+            protocol: None,
             without,
         }))
     }
@@ -93,6 +96,13 @@ impl Tls {
     }
 
     fn config(&self) -> Result<ClientConfig, TransportError> {
+        let mut config = self.config_of_any_protocol()?;
+        let protocols = self.protocol.iter();
+        config.alpn_protocols = protocols.map(|name| name.as_bytes().to_vec()).collect();
+        Ok(config)
+    }
+
+    fn config_of_any_protocol(&self) -> Result<ClientConfig, TransportError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

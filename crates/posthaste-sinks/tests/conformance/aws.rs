@@ -2,45 +2,16 @@
 
 use std::sync::Arc;
 
-use posthaste_engine::{Cause, LaneSpec, Outcome, RejectionKind, Sink};
-use posthaste_testkit::{servers::moto::MotoServer, sink_suite::lane_spec};
+use posthaste_engine::Sink;
+use posthaste_testkit::servers::moto::MotoServer;
 
-use crate::driving::{accept, accepted, plain, send};
+use crate::{
+    driving::{accept, accepted, plain, send},
+    outcome::{put_off, short},
+};
 
 #[cfg(any(feature = "sns", feature = "sqs"))]
 pub(crate) mod read;
-
-/// A lane that waits for a second at the most.
-pub(crate) fn short(number: u64) -> LaneSpec {
-    LaneSpec {
-        publish_timeout: std::time::Duration::from_secs(1),
-        ..lane_spec(number)
-    }
-}
-
-/// Expects that the destination is at fault: why, and the words.
-pub(crate) fn cause(outcome: &Outcome) -> (Cause, &str) {
-    match outcome {
-        Outcome::Unavailable(why) => (why.cause, &why.reason),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Why it was rejected, and the words.
-pub(crate) fn rejection(outcome: &Outcome) -> (RejectionKind, &str) {
-    match outcome {
-        Outcome::Rejected(why) => (why.kind, &why.reason),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Why it was put off.
-pub(crate) fn put_off(outcome: &Outcome) -> &str {
-    match outcome {
-        Outcome::Later(why) => &why.reason,
-        other => panic!("{other:?}"),
-    }
-}
 
 /// The place of the topic `there` takes events over the same lane, however that of the topic `away`
 /// fails, whose name stands in its requests.

@@ -26,6 +26,10 @@ mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 mod null;
+#[cfg(any(feature = "_aws", feature = "pubsub"))]
+mod outcome;
+#[cfg(feature = "pubsub")]
+mod pubsub;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "redis")]
@@ -90,6 +94,11 @@ const TESTS: &[Tests] = &[
     Tests {
         rows: null::rows,
         trials: Vec::new,
+    },
+    #[cfg(feature = "pubsub")]
+    Tests {
+        rows: pubsub::rows,
+        trials: pubsub::trials,
     },
     #[cfg(feature = "rabbitmq")]
     Tests {

@@ -2,7 +2,8 @@
 
 use crate::account::Account;
 use crate::guard::Guard;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -183,7 +184,12 @@ impl Daemon {
 
     /// SIGSTOP: the process stands still, its connections stay open.
     pub(super) fn pause(&self) {
-        send(self.running(&mut self.lock()), Signal::STOP);
+        let mut process = self.lock();
+        let child = self.running(&mut process);
+        send(child, Signal::STOP);
+        // Some of its threads may go on for a moment. An error means that it has ended.
+        let change = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = retry_on_intr(|| waitid(WaitId::Pid(Pid::from_child(child)), change));
     }
 
     /// SIGCONT.

@@ -7,8 +7,9 @@ use posthaste_testkit::{servers::moto::MotoServer, sink_suite::SuiteEvent, uniqu
 
 use super::{place::Place, trial};
 use crate::{
-    aws::{cause, expect_places_fail_alone, put_off, rejection},
+    aws::expect_places_fail_alone,
     driving::{accept, accepted, lane, plain, send},
+    outcome::{cause, put_off, rejection},
 };
 
 pub(super) fn trials() -> Vec<Trial> {

@@ -8,8 +8,8 @@ use posthaste_testkit::{servers::moto::MotoServer, tls::TestCa};
 
 use super::{place::Place, trial};
 use crate::{
-    aws::cause,
     driving::{accept, lane, plain, send},
+    outcome::cause,
 };
 
 pub(super) fn trials() -> Vec<Trial> {

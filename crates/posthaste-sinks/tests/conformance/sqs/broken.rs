@@ -10,8 +10,8 @@ use posthaste_testkit::{
 
 use super::{place::Place, trial};
 use crate::{
-    aws::{cause, short},
     driving::{accept, lane, plain, refusal, send},
+    outcome::{cause, short},
 };
 
 pub(super) fn trials() -> Vec<Trial> {

@@ -11,8 +11,9 @@ use posthaste_testkit::{
 
 use super::{place::Place, trial};
 use crate::{
-    aws::{cause, expect_places_fail_alone, put_off, rejection, short},
+    aws::expect_places_fail_alone,
     driving::{accept, accepted, lane, plain, refusal, send},
+    outcome::{cause, put_off, rejection, short},
 };
 
 pub(super) fn trials() -> Vec<Trial> {

@@ -22,11 +22,9 @@ use tokio::{
 };
 
 use super::{
-    account::Account,
     call::{self, Call, InCall, Told},
-    connector::Connections,
-    fault::Blame,
-    target::{Encoded, Service, Target},
+    refusal::Blame,
+    target::{Encoded, Service, Target, Way},
 };
 use crate::{
     descriptors::sqs::CALLS_MAX,
@@ -45,9 +43,8 @@ struct Patience {
 /// The publisher of a lane.
 pub(crate) struct BatchPublisher<S: Service> {
     service: Arc<S>,
-    account: Arc<Account>,
+    way: Box<dyn Way>,
     target: Arc<Target>,
-    connections: Connections,
     patience: Patience,
     calls: JoinSet<Ended>,
     ended: Vec<Ended>,
@@ -78,18 +75,11 @@ pub(crate) struct Made<M> {
 }
 
 impl<S: Service> BatchPublisher<S> {
-    pub(crate) fn new(
-        service: S,
-        account: Arc<Account>,
-        target: Arc<Target>,
-        connections: Connections,
-        spec: &LaneSpec,
-    ) -> Self {
+    pub(crate) fn new(service: S, way: impl Way, target: Arc<Target>, spec: &LaneSpec) -> Self {
         Self {
             service: Arc::new(service),
-            account,
+            way: Box::new(way),
             target,
-            connections,
             patience: Patience {
                 // A little less than the relay waits for any answer: it could not say what is
                 // missing.
@@ -144,7 +134,7 @@ impl<S: Service> BatchPublisher<S> {
             Blame::Unclear(_) if has_topic => Ok(Outcome::later(reason)),
             Blame::Place(cause) | Blame::Unclear(cause) => Err(Unavailability::new(cause, reason)),
             Blame::Service(_) => {
-                self.account.refused(&refusal);
+                self.way.refused(&refusal);
                 Err(refusal.unavailability())
             }
         }
@@ -308,6 +298,6 @@ impl<S: Service> Publisher for BatchPublisher<S> {
     }
 
     async fn goodbye(&mut self) {
-        self.connections.close_idle();
+        self.way.close_idle();
     }
 }

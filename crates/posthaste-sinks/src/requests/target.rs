@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use posthaste_engine::{FenceKind, KeyOrder, Outcome, Record, SinkInfo};
 
-use super::{answers::Answer, fault::Refusal, place_name::NamePattern};
+use super::{
+    place_name::NamePattern,
+    refusal::{Answer, Refusal},
+};
 use crate::descriptors::sqs::{CALLS_MAX, FIFO_DEDUPLICATION};
 
 /// A record as a service takes it.
@@ -33,6 +36,15 @@ pub(crate) trait Service: Send + Sync + 'static {
         place: &str,
         messages: &[Arc<Self::Message>],
     ) -> impl Future<Output = Result<Vec<Answer>, Refusal>> + Send;
+}
+
+/// Our account, and the connections of a lane.
+pub(crate) trait Way: Send + 'static {
+    /// A request was refused: credentials may have been the fault, and others be found.
+    fn refused(&self, refusal: &Refusal);
+
+    /// Takes leave of the servers to which no request is under way.
+    fn close_idle(&self);
 }
 
 /// The size of a request, at the most, and of all that are under way.

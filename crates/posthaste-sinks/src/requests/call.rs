@@ -6,8 +6,7 @@ use posthaste_engine::Cause;
 use tokio::time::Instant;
 
 use super::{
-    answers::Answer,
-    fault::{Blame, Refusal},
+    refusal::{Answer, Blame, Refusal},
     target::Service,
 };
 

@@ -5,19 +5,65 @@ use crate::topic_template::TopicTemplate;
 /// How the name of a FIFO queue or topic ends.
 const FIFO: &str = ".fifo";
 
-/// Where a name may have dots.
+/// The characters that a service takes in a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dots {
-    /// Only in `.fifo` at its end.
-    OfFifo,
-    Anywhere,
+pub(crate) enum NameRule {
+    /// Dots only in `.fifo` at its end.
+    WithFifo,
+    WithDots,
+    /// Those of Google Pub/Sub, where a name has three at least and begins with a letter.
+    PubSub,
 }
 
-impl Dots {
+impl NameRule {
     fn may_stand(self, byte: u8) -> bool {
         match byte {
-            b'.' => self == Self::Anywhere,
+            b'.' => self != Self::WithFifo,
+            b'~' | b'+' | b'%' => self == Self::PubSub,
             _ => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'),
+        }
+    }
+
+    /// A name's characters, in words.
+    fn words(self) -> &'static str {
+        match self {
+            Self::WithFifo => {
+                "its name has letters, digits, `-` and `_` of ASCII, and may end in `.fifo`"
+            }
+            Self::WithDots => "its name has letters, digits, `-`, `_` and `.` of ASCII",
+            Self::PubSub => {
+                "its name has three or more letters, digits, `-`, `_`, `.`, `~`, `+` and `%` of \
+                 ASCII, and begins with a letter, but not with `goog`"
+            }
+        }
+    }
+
+    /// Why a text of these characters is no name.
+    fn fault(self, stem: &str) -> Option<&'static str> {
+        if !stem.bytes().all(|byte| self.may_stand(byte)) {
+            return Some(match self {
+                Self::WithFifo => {
+                    "it has other characters than letters, digits, `-` and `_` of ASCII"
+                }
+                Self::WithDots => {
+                    "it has other characters than letters, digits, `-`, `_` and `.` of ASCII"
+                }
+                Self::PubSub => {
+                    "it has other characters than letters, digits, `-`, `_`, `.`, `~`, `+` and \
+                     `%` of ASCII"
+                }
+            });
+        }
+        if self != Self::PubSub {
+            return None;
+        }
+        match stem.len() < 3 {
+            true => Some("it is too short"),
+            false if !stem.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                Some("it begins with no letter")
+            }
+            false if stem.starts_with("goog") => Some("it begins with `goog`"),
+            false => None,
         }
     }
 }
@@ -27,7 +73,7 @@ impl Dots {
 pub(crate) struct NamePattern {
     template: TopicTemplate,
     bytes_max: usize,
-    dots: Dots,
+    rule: NameRule,
 }
 
 impl NamePattern {
@@ -35,28 +81,24 @@ impl NamePattern {
     ///
     /// # Errors
     /// The mistake, in words.
-    pub(crate) fn new(text: &str, bytes_max: usize, dots: Dots) -> Result<Self, &'static str> {
+    pub(crate) fn new(text: &str, bytes_max: usize, rule: NameRule) -> Result<Self, &'static str> {
         let template =
             TopicTemplate::parse(text).ok_or("its name knows `{topic}` alone in braces")?;
         let pattern = Self {
             template,
             bytes_max,
-            dots,
+            rule,
         };
         match pattern.name("topic") {
             Ok(_) => Ok(pattern),
-            Err(_) if dots == Dots::OfFifo => Err(
-                "its name has letters, digits, `-` and `_` of ASCII, and may end in \
-                           `.fifo`",
-            ),
-            Err(_) => Err("its name has letters, digits, `-`, `_` and `.` of ASCII"),
+            Err(_) => Err(rule.words()),
         }
     }
 
     /// Whether the queue or topic is FIFO. Its name says so, and the address alone decides: what a
     /// topic says is not known before an event has it.
     pub(crate) fn is_fifo(&self) -> bool {
-        self.dots == Dots::OfFifo && self.template.end().ends_with(FIFO)
+        self.rule == NameRule::WithFifo && self.template.end().ends_with(FIFO)
     }
 
     /// Whether each topic has a queue, topic or stream of its own.
@@ -82,15 +124,8 @@ impl NamePattern {
         if stem.is_empty() {
             return Err("it is empty");
         }
-        if !stem.bytes().all(|byte| self.dots.may_stand(byte)) {
-            return Err(match self.dots {
-                Dots::OfFifo => {
-                    "it has other characters than letters, digits, `-` and `_` of ASCII"
-                }
-                Dots::Anywhere => {
-                    "it has other characters than letters, digits, `-`, `_` and `.` of ASCII"
-                }
-            });
+        if let Some(fault) = self.rule.fault(stem) {
+            return Err(fault);
         }
         match name.len() > self.bytes_max {
             true => Err("it is too long"),
@@ -104,7 +139,7 @@ mod tests {
     use super::*;
 
     fn new(text: &str) -> Result<NamePattern, &'static str> {
-        NamePattern::new(text, 80, Dots::OfFifo)
+        NamePattern::new(text, 80, NameRule::WithFifo)
     }
 
     #[test]
@@ -131,6 +166,26 @@ mod tests {
         }
         assert!(new("{topic}.fifo").unwrap().is_fifo());
         assert!(!new("{topic}").unwrap().is_fifo());
+    }
+
+    #[test]
+    fn pubsub_has_names_of_its_own() {
+        let new = |text| NamePattern::new(text, 255, NameRule::PubSub);
+        for (topic, fault) in [
+            ("orders.eu~1+%", None),
+            ("a-", Some("too short")),
+            ("1orders", Some("no letter")),
+            ("google", Some("`goog`")),
+            ("a/b", Some("other characters")),
+            (&"t".repeat(256), Some("too long")),
+        ] {
+            let found = new("{topic}").unwrap().name(topic);
+            match fault {
+                None => assert_eq!(found.as_deref(), Ok(topic)),
+                Some(words) => assert!(found.unwrap_err().contains(words), "{topic}"),
+            }
+        }
+        assert!(new("goog-{topic}").unwrap_err().contains("not with `goog`"));
     }
 
     #[test]
