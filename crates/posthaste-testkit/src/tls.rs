@@ -6,10 +6,28 @@ use rcgen::{
 };
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
 use tempfile::TempDir;
 
-/// A key of RSA that is nobody's, in PKCS #8: what makes keys here makes none of these.
-pub const RSA_KEY_PEM: &str = include_str!("tls/rsa_key.pem");
+/// A key of RSA, the same for the whole process, in PKCS #8. It is OpenSSL's, since `ring` makes
+/// none.
+///
+/// # Panics
+///
+/// When OpenSSL's program is not there: `apt-get install openssl`.
+#[must_use]
+pub fn rsa_key_pem() -> &'static str {
+    static KEY: LazyLock<String> = LazyLock::new(|| {
+        let of_2048_bits = ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"];
+        let mut openssl = Command::new("openssl");
+        let made = openssl.arg("genpkey").args(of_2048_bits).output();
+        let made = made.unwrap_or_else(|error| panic!("openssl: {error}: apt-get install openssl"));
+        assert!(made.status.success(), "{made:?}");
+        String::from_utf8(made.stdout).expect("a key as text")
+    });
+    &KEY
+}
 
 /// A certificate authority of its own, whose files disappear with it.
 ///

@@ -44,6 +44,30 @@ impl ClaimRequest<'_> {
     }
 }
 
+impl ClaimRequest<'_> {
+    /// Whether relays of versions that do not know the order `key-and-topic` may do harm beside
+    /// this claim: their housekeeping would pass over what waits in it.
+    #[must_use]
+    pub fn needs_relays_that_know_its_order(&self) -> bool {
+        OrderBy::of_target(self.address).0 == OrderBy::KeyAndTopic
+    }
+
+    /// This live relay is of such a version: the claim waits until it is gone.
+    #[must_use]
+    pub fn beside_older(&self, operation: &'static str, relay: &str) -> StoreError {
+        StoreError::Unavailable {
+            operation,
+            reason: format!(
+                "relay `{relay}` is of a version that does not know the order `key-and-topic`, and \
+                 would lose what waits for `{}`: waiting until it has stopped\nfix: stop it, or \
+                 upgrade it",
+                self.destination
+            ),
+            source: None,
+        }
+    }
+}
+
 impl Shares {
     /// Whether a live relay beside this one serves the destination.
     #[must_use]

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use mysql_async::params;
+use posthaste::Dialect;
 use posthaste_engine::{
     ClaimOutcome, ClaimRequest, Leases, Ownership, Registered, Registration, RelayReport, Renewal,
     Shares, StoreError, audit,
@@ -94,6 +95,7 @@ async fn register(work: &mut Work, registration: &Registration) -> Result<Regist
         "process_started" => host.process_started,
         "now" => now,
         "lease_expires_at" => now.saturating_add(micros(registration.lease)),
+        "level" => Dialect::Mysql.schema_version(),
     };
     work.execute(include_str!("sql/relay_insert.sql"), of)
         .await?;

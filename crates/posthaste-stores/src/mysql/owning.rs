@@ -255,6 +255,11 @@ pub(super) async fn claim(
             return Ok(Claiming::Done(Box::new(elsewhere)));
         }
     }
+    if request.needs_relays_that_know_its_order()
+        && let Some(older) = older_relay(work).await?
+    {
+        return Err(request.beside_older(work.operation(), &older));
+    }
     let claim = OneClaim {
         relay,
         relay_name: &relay_name,
@@ -262,6 +267,17 @@ pub(super) async fn claim(
     };
     let outcome = claim.run(work, found).await?;
     Ok(Claiming::Done(Box::new(outcome)))
+}
+
+/// A live relay of a version that does not know the order of a key and a topic.
+async fn older_relay(work: &mut Work) -> Result<Option<String>, StoreError> {
+    /// The first one that knows it.
+    const LEVEL: u32 = 3;
+    let of = params! { "level" => LEVEL, "now" => clock(work).await? };
+    let row = work
+        .at_most_one(include_str!("sql/older_relay.sql"), of)
+        .await?;
+    row.map(|row| row.text(0)).transpose()
 }
 
 async fn shares_of(work: &mut Work, destination_id: i64) -> Result<Shares, StoreError> {

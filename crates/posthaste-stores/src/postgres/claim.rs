@@ -45,6 +45,9 @@ pub(super) trait ClaimTransaction: Send + Sync {
     /// it is gone.
     async fn look(&self) -> Result<Option<(String, DestinationFound)>, StoreError>;
 
+    /// A live relay of a version that does not know the order of a key and a topic.
+    async fn older_relay(&self) -> Result<Option<String>, StoreError>;
+
     /// Cuts the slots into `count` partitions. No slot changes its row.
     async fn recut(
         &self,
@@ -108,6 +111,11 @@ impl Claiming<'_> {
             if shares.is_served_beside(us) {
                 return Ok(Some(ClaimOutcome::Elsewhere { address, shares }));
             }
+        }
+        if request.needs_relays_that_know_its_order()
+            && let Some(older) = statements.older_relay().await?
+        {
+            return Err(request.beside_older(OPERATION, &older));
         }
         let (finer, count) = (found.finer(), found.wanted_count);
         if let Some(finer) = finer {

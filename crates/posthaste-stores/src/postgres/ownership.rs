@@ -17,6 +17,7 @@ use super::{
     error::classify,
     locks::{Lock, name_holder},
     micros::micros,
+    schema::LEVEL,
     shares::{by_destination, shares_of, with_shares},
 };
 use crate::held_places;
@@ -52,6 +53,7 @@ impl Leases for PostgresStore {
                     (&host.pid_namespace, Type::TEXT),
                     (&i64::from(host.pid), Type::INT8),
                     (&started, Type::INT8),
+                    (&LEVEL, Type::INT4),
                 ],
             )
             .await

@@ -1,8 +1,14 @@
 //! Leases and claims.
 
-use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ops::ControlFlow,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use async_trait::async_trait;
+use posthaste::Dialect;
 use posthaste_engine::{
     ClaimOutcome, ClaimRequest, Leases, Ownership, Registered, Registration, RelayReport, Renewal,
     Shares, StoreError, audit,
@@ -13,9 +19,10 @@ use uuid::Uuid;
 
 use super::{
     SqliteStore,
-    connection::{clock, execute, micros},
+    connection::{at_most_one, clock, execute, micros},
     destination::{create, discard_read_again, find, readdress},
     error::unexpected,
+    live::with_live,
     owning::{delist, fence, give_up, must_be_valid, reach, revoke},
     shares::{served, shares},
     watch::Watch,
@@ -59,6 +66,7 @@ impl Leases for SqliteStore {
                         ":now": now,
                         ":lease_expires_at": now.saturating_add(micros(relay.lease)),
                         ":lease": micros(relay.lease),
+                        ":level": Dialect::Sqlite.schema_version(),
                     },
                 )?;
                 Ok(Registered { registration: id })
@@ -320,6 +328,11 @@ impl OwnedRequest {
             }
             readdress(tx, operation, name, &found, request.address, by)?;
         }
+        if request.needs_relays_that_know_its_order()
+            && let Some(older) = older_relay(tx, operation)?
+        {
+            return Err(request.beside_older(operation, &older));
+        }
         execute(
             tx,
             operation,
@@ -332,4 +345,16 @@ impl OwnedRequest {
         )?;
         reach(tx, operation, relay, &request, &found, watch).map(ControlFlow::Break)
     }
+}
+
+/// A live relay of a version that does not know the order of a key and a topic.
+fn older_relay(
+    tx: &Transaction<'_>,
+    operation: &'static str,
+) -> Result<Option<String>, StoreError> {
+    static SQL: LazyLock<String> = LazyLock::new(|| with_live(include_str!("sql/older_relay.sql")));
+    /// The first one that knows it.
+    const LEVEL: i64 = 8;
+    let of = named_params! { ":level": LEVEL, ":now": clock(tx, operation)? };
+    at_most_one(tx, operation, &SQL, of, |row| row.get(0))
 }

@@ -14,7 +14,7 @@ use crate::account::Account;
 use crate::cache::cache_dir;
 use crate::ports::Port;
 use crate::proxy::Proxy;
-use crate::tls::{RSA_KEY_PEM, ServerCertificate};
+use crate::tls::{ServerCertificate, rsa_key_pem};
 
 pub use client::PubSubMessage;
 
@@ -74,7 +74,7 @@ impl PubSubServer {
         server
     }
 
-    /// The same with TLS, for those who show a token that [`RSA_KEY_PEM`] has signed.
+    /// The same with TLS, for those who show a token that [`rsa_key_pem`] has signed.
     ///
     /// # Panics
     ///
@@ -85,7 +85,7 @@ impl PubSubServer {
         let files = [
             ("server.crt", &*certificate.certificate_pem),
             ("server.key", &*certificate.key_pem),
-            ("account.key", RSA_KEY_PEM),
+            ("account.key", rsa_key_pem()),
         ];
         server.tls = files
             .map(|(name, pem)| server.daemon.write(name, pem))

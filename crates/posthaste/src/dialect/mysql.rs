@@ -43,7 +43,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     Migration {
         version: 3,
         name: "order_keys",
-        min_relay: 2,
+        min_relay: 3,
         sql: protected!("0003_order_keys.sql"),
     },
 ];

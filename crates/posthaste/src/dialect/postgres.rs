@@ -72,6 +72,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         min_relay: 5,
         sql: protected!("0008_places.sql"),
     },
+    Migration {
+        version: 9,
+        name: "order_keys",
+        min_relay: 9,
+        sql: protected!("0009_order_keys.sql"),
+    },
 ];
 
 impl<'a> Batch<'a> {

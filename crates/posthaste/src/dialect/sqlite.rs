@@ -54,6 +54,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         min_relay: 4,
         sql: include_str!("../../migrations/sqlite/0007_places.sql"),
     },
+    Migration {
+        version: 8,
+        name: "order_keys",
+        min_relay: 8,
+        sql: include_str!("../../migrations/sqlite/0008_order_keys.sql"),
+    },
 ];
 
 /// Rows of one statement in SQLite: its parameters are numbered up to 32 766.

@@ -263,7 +263,7 @@ fn the_key_of_an_account_signs_a_token() {
         private_key: private_key.to_owned(),
         private_key_id: Some("key-1".to_owned()),
     };
-    let pem = posthaste_testkit::tls::RSA_KEY_PEM;
+    let pem = posthaste_testkit::tls::rsa_key_pem();
     let now = Duration::from_secs(1_700_000_000);
     let jwt = sign(&account(pem), now).unwrap();
     let (signed, signature) = jwt.rsplit_once('.').unwrap();

@@ -5,7 +5,7 @@ use libtest_mimic::Trial;
 use posthaste_engine::Cause;
 use posthaste_testkit::{
     servers::pubsub::PubSubServer,
-    tls::{RSA_KEY_PEM, TestCa},
+    tls::{TestCa, rsa_key_pem},
 };
 use serde_json::json;
 
@@ -41,7 +41,7 @@ async fn an_account_logs_in_over_tls() {
     let ca = TestCa::new();
     let server = PubSubServer::start_tls(&ca.server_certificate(&["localhost"]));
     let place = Place::new(&server);
-    let file = key_file(&ca, "key.json", "relay@shop", RSA_KEY_PEM);
+    let file = key_file(&ca, "key.json", "relay@shop", rsa_key_pem());
     let login = format!("{}&credentials_file={file}", server.options());
     let trusted = ca.certificate_file();
     let trusting = place.sink_at(&format!("{login}&ca_file={}", trusted.display()));
@@ -63,7 +63,7 @@ async fn a_wrong_login_is_refused() {
     let trusted = ca.certificate_file();
     let options = format!("{}&ca_file={}", server.options(), trusted.display());
     // The server takes no token without the name of an account.
-    let nameless = key_file(&ca, "nameless.json", "", RSA_KEY_PEM);
+    let nameless = key_file(&ca, "nameless.json", "", rsa_key_pem());
     let sink = place.sink_at(&format!("{options}&credentials_file={nameless}"));
     let error = sink.check().await.unwrap_err();
     assert_eq!(error.cause(), Cause::Denied, "{error}");
@@ -79,7 +79,7 @@ async fn a_wrong_login_is_refused() {
     }
     assert!(place.messages().is_empty());
     // The file is read anew for each token.
-    key_file(&ca, "nameless.json", "relay@shop", RSA_KEY_PEM);
+    key_file(&ca, "nameless.json", "relay@shop", rsa_key_pem());
     accept(&mut lane(&sink).await, &plain(3)).await;
 
     let broken = key_file(&ca, "broken.json", "relay@shop", "s3cret");

@@ -1,6 +1,6 @@
 insert into posthaste_relays
     (registration, name, version, boot_id, pid_namespace, pid, process_started, registered_at,
-     lease_expires_at, rates, places)
+     lease_expires_at, rates, places, level)
 values
     (:registration, :name, :version, :boot_id, :pid_namespace, :pid, :process_started, :now,
-     :lease_expires_at, '{}', '')
+     :lease_expires_at, '{}', '', :level)

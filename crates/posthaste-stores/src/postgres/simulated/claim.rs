@@ -199,6 +199,11 @@ impl ClaimTransaction for Transaction {
         revoke.await
     }
 
+    /// All are of this version.
+    async fn older_relay(&self) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
+
     async fn look(&self) -> Result<Option<(String, DestinationFound)>, StoreError> {
         let look = self
             .several
