@@ -10,6 +10,7 @@ mod commits;
 mod crash;
 mod fail_over;
 mod hammer;
+mod idle;
 mod refusals;
 mod retention;
 mod support;

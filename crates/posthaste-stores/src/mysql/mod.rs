@@ -36,6 +36,7 @@ mod plan;
 mod proof;
 mod ranges;
 mod read;
+mod renewal;
 mod report;
 mod retention;
 mod row;
@@ -58,6 +59,7 @@ pub use migrate::{InitReport, init, sql};
 use crate::descriptor::Functions;
 use claimed::MysqlClaimed;
 use connection::Link;
+use renewal::LastRenewal;
 use sample::Trust;
 
 /// The functions of its row.
@@ -90,6 +92,7 @@ pub struct MysqlStore {
     claims: Link,
     admin: Link,
     housekeeper: Link,
+    renewed: LastRenewal,
     trust: Arc<Trust>,
 }
 
@@ -105,6 +108,7 @@ impl MysqlStore {
             claims: Link::new(&config),
             admin: Link::new(&config),
             housekeeper: Link::new(&config),
+            renewed: LastRenewal::default(),
             trust: Arc::default(),
             config,
         })
