@@ -12,6 +12,7 @@ mod fail_over;
 mod hammer;
 mod idle;
 mod refusals;
+mod restore;
 mod retention;
 mod support;
 mod tls;

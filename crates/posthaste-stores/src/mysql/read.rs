@@ -296,6 +296,8 @@ impl Reader {
         budget: Budget,
     ) -> Result<Answer, StoreError> {
         let size = page_size(state.event_bytes, budget);
+        // Taken before the statement: all that was committed by now is there.
+        let seen = self.guard.seen();
         let mut reading = Reading {
             plan: Arc::clone(&self.plan),
             wanted,
@@ -311,7 +313,7 @@ impl Reader {
             .chunks(RANGES_A_STATEMENT)
             .collect();
         if let ([one], true) = (chunks.as_slice(), state.is_quiet)
-            && let Some(nothing) = self.look(work, one).await?
+            && let Some(nothing) = self.look(work, one, seen).await?
         {
             return Ok(nothing);
         }
@@ -319,12 +321,12 @@ impl Reader {
         let shares_version = if let [one] = chunks.as_slice() {
             let sql = format!("{header}; {}", self.sql(one, size));
             let header = work.query_page(&sql, |row| reading.take(&row)).await?;
-            heed(header)?.get(0)?
+            heed(header, seen)?.get(0)?
         } else {
             // All of them in one snapshot, else an event could come before an earlier one.
             work.run(super::connection::BEGIN_SNAPSHOT).await?;
             let header = work.query(&header).await?;
-            let version = heed(header)?.get(0)?;
+            let version = heed(header, seen)?.get(0)?;
             for chunk in chunks {
                 let left = size.saturating_sub(reading.count);
                 if left == 0 || reading.full_behind.is_some() {
@@ -360,12 +362,13 @@ impl Reader {
         &self,
         work: &mut Work,
         numbers: &[(u64, u64)],
+        seen: i64,
     ) -> Result<Option<Answer>, StoreError> {
         let numbers = condition(numbers).replace("{seq}", "o.seq");
         let exists = format!(", exists (select 1 from posthaste_outbox as o where {numbers})");
         let header = work.query(&self.header(&exists)).await?;
-        let header = heed(header)?;
-        if header.flag(1)? {
+        let header = heed(header, seen)?;
+        if header.flag(2)? {
             return Ok(None);
         }
         Ok(Some(Answer {
@@ -379,7 +382,7 @@ impl Reader {
     /// `more`: further columns.
     fn header(&self, more: &str) -> String {
         format!(
-            "select d.shares_version{more} from posthaste_cursors as c \
+            "select d.shares_version, c.ver{more} from posthaste_cursors as c \
              join posthaste_destinations as d on d.id = c.destination_id \
              where c.id = {} and c.epoch = {} and c.relay = '{}'",
             self.guard.cursor_id(),
@@ -412,12 +415,19 @@ impl Reader {
     }
 }
 
-/// Nothing behind the header counts when the claim is not the newest.
-fn heed(header: Vec<mysql_async::Row>) -> Result<Fields, StoreError> {
+/// Nothing behind the header counts when the claim is not the newest, or when the server has lost
+/// changes that this relay was told were made: numbers that were read may be given again.
+fn heed(header: Vec<mysql_async::Row>, seen: i64) -> Result<Fields, StoreError> {
     let row = header.into_iter().next().ok_or(StoreError::Fenced {
         operation: OPERATION,
     })?;
-    Ok(Fields::of(OPERATION, row))
+    let header = Fields::of(OPERATION, row);
+    match header.get::<i64>(1)? < seen {
+        true => Err(StoreError::IncarnationChanged {
+            operation: OPERATION,
+        }),
+        false => Ok(header),
+    }
 }
 
 /// The ranges, as SQL.
