@@ -21,6 +21,8 @@ mod destination;
 mod error;
 mod evacuate;
 mod guard;
+#[cfg(test)]
+mod histories;
 mod holds_key;
 mod marker_rows;
 mod markers;
