@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use posthaste::{Event, Outbox as Emitter};
+use posthaste_engine::Store;
 use posthaste_relay::{Destination, Relay, RelayError, Summary};
 use posthaste_stores::postgres::PostgresStore;
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -35,7 +36,7 @@ pub(crate) struct Bounds {
 pub(crate) async fn run(plan: &Plan, report: &mut Report, url: &str, bounds: Bounds) -> Result<()> {
     let outbox = Outbox::start().await?;
     let accepted = Accepted::default();
-    let relay = Timing::start(&outbox, url, &accepted)?;
+    let relay = Timing::start(store(&outbox)?, url, &accepted)?;
     let mut writers = Writers::connect(&outbox, WRITERS).await?;
     // Caches fill, the relay claims.
     writers.run(Duration::from_secs(2), Some(RATE)).await?;
@@ -46,7 +47,7 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report, url: &str, bounds: Bou
     let woken = first_after_idle(plan, &outbox, &accepted).await?;
     relay.stop().await?;
     outbox.init(&["--notify", "off"]);
-    let relay = Timing::start(&outbox, url, &accepted)?;
+    let relay = Timing::start(store(&outbox)?, url, &accepted)?;
     let firsts = first_after_idle(plan, &outbox, &accepted).await?;
     relay.stop().await?;
 
@@ -81,19 +82,22 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report, url: &str, bounds: Bou
     Ok(())
 }
 
+fn store(outbox: &Outbox) -> Result<Arc<PostgresStore>> {
+    Ok(Arc::new(PostgresStore::new(&outbox.database.url())?))
+}
+
 /// A relay in this process, and not as its own, for the moment of each verdict.
-struct Timing {
+pub(crate) struct Timing {
     stop: oneshot::Sender<()>,
     running: JoinHandle<Result<Summary, RelayError>>,
 }
 
 impl Timing {
-    fn start(outbox: &Outbox, url: &str, accepted: &Accepted) -> Result<Self> {
+    pub(crate) fn start(store: Arc<dyn Store>, url: &str, accepted: &Accepted) -> Result<Self> {
         let sink = Timed {
             inner: posthaste_sinks::open(url)?,
             accepted: Arc::clone(accepted),
         };
-        let store = Arc::new(PostgresStore::new(&outbox.database.url())?);
         let relay = Relay::builder(store)
             .destination(Destination::new("default", Arc::new(sink)))
             .build()?;
@@ -102,7 +106,7 @@ impl Timing {
         Ok(Self { stop, running })
     }
 
-    async fn stop(self) -> Result<()> {
+    pub(crate) async fn stop(self) -> Result<()> {
         drop(self.stop);
         let summary = self.running.await??;
         ensure!(summary.clean, "the relay did not end in order");

@@ -1,5 +1,7 @@
 //! A backlog of MySQL and MariaDB into null, against a bare client of the same driver that reads
-//! the same columns; with no hole, and with a hundred that stay open.
+//! the same columns; with no hole, and with a hundred that stay open. Then a relay that runs.
+
+mod running;
 
 use std::time::Instant;
 
@@ -30,6 +32,8 @@ pub(crate) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
         let mut open = outbox.connect().await?;
         outbox.leave_open(&mut open).await?;
         outbox.compare(plan, report, (HOLES, 0.4)).await?;
+        open.query_drop("rollback").await?;
+        running::run(&outbox, plan, report).await?;
     }
     Ok(())
 }
@@ -63,6 +67,10 @@ impl Outbox {
             .await?;
         println!("{version:?}");
         Ok(outbox)
+    }
+
+    fn of(&self, what: &str) -> String {
+        format!("{:?}, {what}", self.version)
     }
 
     async fn connect(&self) -> Result<Conn> {
@@ -146,7 +154,7 @@ impl Outbox {
             ratios.push(streamed / relayed);
             peak = peak.max(drained.peak_mib);
         }
-        let of = |what: &str| format!("{:?}, {holes} holes: {what}", self.version);
+        let of = |what: &str| self.of(&format!("{holes} holes: {what}"));
         report.hold(
             of("relay / bare client, one streamed read"),
             median(&ratios),

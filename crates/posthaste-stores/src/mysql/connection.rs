@@ -276,8 +276,8 @@ impl Work {
         drawn.ok_or_else(|| unexpected(self.operation, "a row that drew no number"))
     }
 
-    /// Inserts a row unless its key is taken; answers the number that it drew.
-    pub(super) async fn insert_new(
+    /// Runs a statement that draws a number, or names one in its place; none: it changed nothing.
+    pub(super) async fn numbered(
         &mut self,
         sql: &str,
         params: impl Into<Params> + Send,

@@ -167,7 +167,7 @@ pub(super) async fn create(
     let of = params! { "name" => name.as_bytes(), "partitions" => partitions, "now" => now };
     // Epochs and versions go on above those of a removed one of this name: sinks and relays compare
     // them.
-    let inserted = work.insert_new(include_str!("sql/destination_insert.sql"), of);
+    let inserted = work.numbered(include_str!("sql/destination_insert.sql"), of);
     let Some(id) = inserted.await? else {
         // Another relay has made it meanwhile.
         return Ok(());

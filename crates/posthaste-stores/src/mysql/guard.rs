@@ -19,7 +19,7 @@ use posthaste_engine::{Claim, OrderBy, StoreError};
 use uuid::Uuid;
 
 use super::{
-    connection::{Link, Work},
+    connection::{Fields, Link, Work},
     error::unexpected,
 };
 
@@ -41,7 +41,6 @@ pub(super) struct Grant {
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     grant: Grant,
-    /// The last version that was known to be committed.
     seen: Arc<AtomicI64>,
 }
 
@@ -83,6 +82,11 @@ impl Guard {
         self.grant.registration
     }
 
+    /// The last version that was known to be committed.
+    pub(super) fn seen(&self) -> i64 {
+        self.seen.load(Ordering::Acquire)
+    }
+
     /// The destination, and the relay that holds it.
     pub(super) fn of(&self) -> (i64, Uuid) {
         (self.grant.destination_id, self.grant.registration)
@@ -94,18 +98,25 @@ impl Guard {
         link: &Link,
         operation: &'static str,
     ) -> Result<Work, StoreError> {
-        let seen = self.seen.load(Ordering::Acquire);
+        let seen = self.seen();
         self.tested(link.snapshot(operation).await?, seen).await
     }
 
-    /// Reads under this claim, each statement by itself.
+    /// Looks at a value under this claim, by one statement: the third column of the answer.
     pub(super) async fn look(
         &self,
         link: &Link,
         operation: &'static str,
-    ) -> Result<Work, StoreError> {
-        let seen = self.seen.load(Ordering::Acquire);
-        self.tested(link.work(operation).await?, seen).await
+        value: &str,
+    ) -> Result<Fields, StoreError> {
+        let seen = self.seen();
+        let mut work = link.work(operation).await?;
+        let sql = format!(
+            "select guard.store_id, guard.ver, {value} from ({}) as guard",
+            include_str!("sql/guard.sql")
+        );
+        let row = self.test(&mut work, seen, &sql).await;
+        work.end(row).await
     }
 
     /// `seen`: the version as it was before the view of this work was taken.
@@ -114,7 +125,7 @@ impl Guard {
             .test(&mut work, seen, include_str!("sql/guard.sql"))
             .await
         {
-            Ok(()) => Ok(work),
+            Ok(_) => Ok(work),
             Err(error) => work.end(Err(error)).await,
         }
     }
@@ -126,7 +137,7 @@ impl Guard {
         operation: &'static str,
     ) -> Result<Guarded, StoreError> {
         // Taken before the lock: all that was committed by now is there.
-        let seen = self.seen.load(Ordering::Acquire);
+        let seen = self.seen();
         let mut work = link.begin(operation).await?;
         let tested = self.lock(&mut work, seen).await;
         match tested {
@@ -147,10 +158,12 @@ impl Guard {
                 operation: work.operation(),
             });
         }
-        self.test(work, seen, include_str!("sql/guard.sql")).await
+        self.test(work, seen, include_str!("sql/guard.sql"))
+            .await
+            .map(drop)
     }
 
-    async fn test(&self, work: &mut Work, seen: i64, sql: &str) -> Result<(), StoreError> {
+    async fn test(&self, work: &mut Work, seen: i64, sql: &str) -> Result<Fields, StoreError> {
         let of = params! {
             "cursor_id" => self.grant.cursor_id,
             "destination_id" => self.grant.destination_id,
@@ -167,7 +180,7 @@ impl Guard {
         match ver {
             None => Err(StoreError::Fenced { operation }),
             Some(ver) if ver < seen => Err(StoreError::IncarnationChanged { operation }),
-            Some(_) => Ok(()),
+            Some(_) => Ok(row),
         }
     }
 }

@@ -21,6 +21,8 @@ mod destination;
 mod error;
 mod evacuate;
 mod guard;
+#[cfg(test)]
+mod histories;
 mod holds_key;
 mod marker_rows;
 mod markers;
@@ -37,6 +39,7 @@ mod plan;
 mod proof;
 mod ranges;
 mod read;
+mod renewal;
 mod report;
 mod retention;
 mod row;
@@ -59,6 +62,7 @@ pub use migrate::{InitReport, init, sql};
 use crate::descriptor::Functions;
 use claimed::MysqlClaimed;
 use connection::Link;
+use renewal::LastRenewal;
 use sample::Trust;
 
 /// The functions of its row.
@@ -91,6 +95,7 @@ pub struct MysqlStore {
     claims: Link,
     admin: Link,
     housekeeper: Link,
+    renewed: LastRenewal,
     trust: Arc<Trust>,
 }
 
@@ -106,6 +111,7 @@ impl MysqlStore {
             claims: Link::new(&config),
             admin: Link::new(&config),
             housekeeper: Link::new(&config),
+            renewed: LastRenewal::default(),
             trust: Arc::default(),
             config,
         })

@@ -1,6 +1,6 @@
 //! Leases, and who serves which destination. The server's clock decides.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use mysql_async::params;
@@ -9,7 +9,6 @@ use posthaste_engine::{
     ClaimOutcome, ClaimRequest, Leases, Ownership, Registered, Registration, RelayReport, Renewal,
     Shares, StoreError, audit,
 };
-use serde_json::json;
 use uuid::Uuid;
 
 use super::{
@@ -20,8 +19,6 @@ use super::{
     owning::{self, Claiming, give_up, must_be_valid},
     shares::{self, served},
 };
-use crate::held_places;
-
 /// A relay whose lease ended this long ago, and that owns nothing, is forgotten.
 const RELAYS_KEPT: Duration = Duration::from_secs(7 * 24 * 3_600);
 
@@ -43,7 +40,7 @@ impl Leases for MysqlStore {
         report: &RelayReport,
     ) -> Result<Renewal, StoreError> {
         let mut work = self.leases.work("renew the lease").await?;
-        let result = renew(&mut work, relay, lease, report).await;
+        let result = self.renewed.renew(&mut work, relay, lease, report).await;
         work.end(result).await
     }
 
@@ -102,40 +99,12 @@ async fn register(work: &mut Work, registration: &Registration) -> Result<Regist
     Ok(Registered { registration: id })
 }
 
-async fn renew(
-    work: &mut Work,
-    relay: Registered,
-    lease: Duration,
-    report: &RelayReport,
-) -> Result<Renewal, StoreError> {
-    let rates = report
-        .iter()
-        .map(|(name, of)| (name, of.accepted_per_second));
-    let rates = json!(rates.collect::<BTreeMap<_, _>>()).to_string();
-    let of = params! {
-        "registration" => relay.registration.to_string(),
-        "lease" => micros(lease),
-        "rates" => rates,
-        "places" => held_places::written(report),
-    };
-    unless_fenced(work, include_str!("sql/relay_renew.sql"), of).await?;
-    let now = clock(work).await?;
-    let mut renewal = Renewal::default();
-    for (id, name, wanted) in served(work, relay.registration).await? {
-        // One that was removed meanwhile is served no longer.
-        if let Some(shares) = shares::shares(work, id, now).await? {
-            renewal.destinations.push((name, wanted, shares));
-        }
-    }
-    Ok(renewal)
-}
-
 async fn announce_leaving(work: &mut Work, relay: Registered) -> Result<(), StoreError> {
     let of = params! { "registration" => relay.registration.to_string() };
     let sql = "update posthaste_relays set leaving = 1 \
                where registration = :registration and fenced_at is null";
     unless_fenced(work, sql, of).await?;
-    for (id, ..) in served(work, relay.registration).await? {
+    for (id, _) in served(work, relay.registration).await? {
         destination::notice(work, id).await?;
     }
     Ok(())
@@ -145,8 +114,8 @@ async fn leave(work: &mut Work, relay: Registered, unsettled: Duration) -> Resul
     let name = must_be_valid(work, relay).await?;
     let mut all = served(work, relay.registration).await?;
     // The order in which locks are taken.
-    all.sort_by_key(|(id, ..)| *id);
-    for (id, destination, _) in all {
+    all.sort_by_key(|(id, _)| *id);
+    for (id, destination) in all {
         if destination::lock(work, id).await? {
             let of = (id, destination.as_str());
             give_up(work, relay, &name, of, unsettled, audit::RELEASE).await?;
@@ -214,8 +183,7 @@ impl Ownership for MysqlStore {
             let gone = || StoreError::no_destination(OPERATION, destination);
             let found = destination::find(&mut work, destination).await?;
             let found = found.ok_or_else(gone)?;
-            let now = clock(&mut work).await?;
-            let shares = shares::shares(&mut work, found.id, now).await?;
+            let shares = shares::shares(&mut work, found.id).await?;
             shares.ok_or_else(gone)
         };
         let result = result.await;

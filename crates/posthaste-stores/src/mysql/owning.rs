@@ -61,7 +61,7 @@ pub(super) async fn fence(
     let sql = "select name from posthaste_relays where registration = :registration";
     let name = work.one(sql, of).await?.text(0)?;
     let served = shares::served(work, dead).await?;
-    for (id, ..) in served {
+    for (id, _) in served {
         destination::notice(work, id).await?;
     }
     let about = About {
@@ -281,8 +281,7 @@ async fn older_relay(work: &mut Work) -> Result<Option<String>, StoreError> {
 }
 
 async fn shares_of(work: &mut Work, destination_id: i64) -> Result<Shares, StoreError> {
-    let now = clock(work).await?;
-    let shares = shares::shares(work, destination_id, now).await?;
+    let shares = shares::shares(work, destination_id).await?;
     shares.ok_or_else(|| unexpected(work.operation(), "a locked destination without shares"))
 }
 

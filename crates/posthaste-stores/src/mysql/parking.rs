@@ -26,6 +26,12 @@ use crate::{about::About, headers};
 /// Bytes of due events that one answer holds at the most, beyond its first event.
 const DUE_BYTES_MAX: usize = 8 << 20;
 
+/// Whether there is any parked event or marker of the destination.
+const SOMETHING_WAITS: &str = "\
+    exists (select 1 from posthaste_parked \
+        where destination_id = :destination_id and state = 'parked') \
+    or exists (select 1 from posthaste_markers where destination_id = :destination_id)";
+
 /// A statement whose text has its columns of a parked copy filled in.
 fn with_copy(sql: &str) -> String {
     with_holds_key(sql).replace("{copy}", PARKED)
@@ -76,10 +82,9 @@ impl ClaimParking for MysqlClaimed {
     async fn due(&self, limit: usize) -> Result<Due, StoreError> {
         const OPERATION: &str = "look for due events";
         let link = self.parking(OPERATION).await?;
-        let mut work = self.guard().look(&link, OPERATION).await?;
-        let waits = something_waits(&mut work, self.guard().destination_id()).await;
-        // Most of the time nothing does.
-        if !work.end(waits).await? {
+        // Most of the time nothing waits.
+        let waits = self.guard().look(&link, OPERATION, SOMETHING_WAITS).await?;
+        if !waits.flag(2)? {
             return Ok(Due::default());
         }
         let mut work = self.guard().read(&link, OPERATION).await?;
@@ -203,14 +208,6 @@ async fn attempt(
     let sql = "insert into posthaste_attempts (parked_id, attempt, at, kind, reason) \
                values (:parked_id, :attempt, :now, :kind, :reason)";
     work.execute(sql, of).await.map(drop)
-}
-
-async fn something_waits(work: &mut Work, destination_id: i64) -> Result<bool, StoreError> {
-    let of = params! { "id" => destination_id };
-    let sql = "select exists (select 1 from posthaste_parked \
-                   where destination_id = :id and state = 'parked') \
-               or exists (select 1 from posthaste_markers where destination_id = :id)";
-    work.one(sql, of).await?.flag(0)
 }
 
 async fn due(

@@ -67,6 +67,8 @@ struct State {
     /// The last one that was told.
     doubt: Option<Doubt>,
     is_full: bool,
+    /// The last read found no row.
+    is_quiet: bool,
     /// Bytes that an event of the last page took on average, at least; zero: nothing read yet.
     event_bytes: usize,
 }
@@ -129,6 +131,7 @@ impl Reader {
                 probing: None,
                 doubt: None,
                 is_full: false,
+                is_quiet: false,
                 event_bytes: 0,
             }),
         })
@@ -293,6 +296,8 @@ impl Reader {
         budget: Budget,
     ) -> Result<Answer, StoreError> {
         let size = page_size(state.event_bytes, budget);
+        // Taken before the statement: all that was committed by now is there.
+        let seen = self.guard.seen();
         let mut reading = Reading {
             plan: Arc::clone(&self.plan),
             wanted,
@@ -307,16 +312,21 @@ impl Reader {
             .as_slice()
             .chunks(RANGES_A_STATEMENT)
             .collect();
-        let header = self.header();
+        if let ([one], true) = (chunks.as_slice(), state.is_quiet)
+            && let Some(nothing) = self.look(work, one, seen).await?
+        {
+            return Ok(nothing);
+        }
+        let header = self.header("");
         let shares_version = if let [one] = chunks.as_slice() {
             let sql = format!("{header}; {}", self.sql(one, size));
             let header = work.query_page(&sql, |row| reading.take(&row)).await?;
-            self.heed(header)?
+            heed(header, seen)?.get(0)?
         } else {
             // All of them in one snapshot, else an event could come before an earlier one.
             work.run(super::connection::BEGIN_SNAPSHOT).await?;
             let header = work.query(&header).await?;
-            let version = self.heed(header)?;
+            let version = heed(header, seen)?.get(0)?;
             for chunk in chunks {
                 let left = size.saturating_sub(reading.count);
                 if left == 0 || reading.full_behind.is_some() {
@@ -337,6 +347,7 @@ impl Reader {
             // Down by steps: one small event among large ones must not call for a thousand of them.
             state.event_bytes = average.max(state.event_bytes / 4);
         }
+        state.is_quiet = reading.count == 0;
         Ok(Answer {
             events: reading.page.finish(),
             rows: reading.rows,
@@ -345,23 +356,39 @@ impl Reader {
         })
     }
 
-    fn header(&self) -> String {
+    /// The answer where there is no row of these numbers, by one statement. It is a read like any
+    /// other: all of them are seen at one moment.
+    async fn look(
+        &self,
+        work: &mut Work,
+        numbers: &[(u64, u64)],
+        seen: i64,
+    ) -> Result<Option<Answer>, StoreError> {
+        let numbers = condition(numbers).replace("{seq}", "o.seq");
+        let exists = format!(", exists (select 1 from posthaste_outbox as o where {numbers})");
+        let header = work.query(&self.header(&exists)).await?;
+        let header = heed(header, seen)?;
+        if header.flag(2)? {
+            return Ok(None);
+        }
+        Ok(Some(Answer {
+            events: Vec::new(),
+            rows: Ranges::default(),
+            covered: u64::MAX,
+            shares_version: header.get(0)?,
+        }))
+    }
+
+    /// `more`: further columns.
+    fn header(&self, more: &str) -> String {
         format!(
-            "select d.shares_version from posthaste_cursors as c \
+            "select d.shares_version, c.ver{more} from posthaste_cursors as c \
              join posthaste_destinations as d on d.id = c.destination_id \
              where c.id = {} and c.epoch = {} and c.relay = '{}'",
             self.guard.cursor_id(),
             self.guard.epoch(),
             self.guard.registration(),
         )
-    }
-
-    /// Nothing behind the header counts when the claim is not the newest.
-    fn heed(&self, header: Vec<mysql_async::Row>) -> Result<i64, StoreError> {
-        let row = header.into_iter().next().ok_or(StoreError::Fenced {
-            operation: OPERATION,
-        })?;
-        Fields::of(OPERATION, row).get(0)
     }
 
     fn sql(&self, numbers: &[(u64, u64)], size: usize) -> String {
@@ -385,6 +412,21 @@ impl Reader {
             numbers.replace("{seq}", "f.seq"),
             self.slots.count(),
         )
+    }
+}
+
+/// Nothing behind the header counts when the claim is not the newest, or when the server has lost
+/// changes that this relay was told were made: numbers that were read may be given again.
+fn heed(header: Vec<mysql_async::Row>, seen: i64) -> Result<Fields, StoreError> {
+    let row = header.into_iter().next().ok_or(StoreError::Fenced {
+        operation: OPERATION,
+    })?;
+    let header = Fields::of(OPERATION, row);
+    match header.get::<i64>(1)? < seen {
+        true => Err(StoreError::IncarnationChanged {
+            operation: OPERATION,
+        }),
+        false => Ok(header),
     }
 }
 

@@ -109,22 +109,29 @@ struct Due {
 }
 
 impl Due {
+    /// One statement, as long as nothing of a blocked key lies before all cursors.
     async fn look(work: &mut Work) -> Result<Self, StoreError> {
-        let now = clock(work).await?;
-        let before = now.saturating_sub(micros(settings::retention(work).await?));
-        let floor = floor(work).await?;
-        let sql = "select min(floor) from posthaste_cursors";
-        let passed: Option<u64> = work.one(sql, ()).await?.get(0)?;
-        let events = goes(work, 0, floor, before).await?;
-        let kept_by_keys = goes(work, floor.unwrap_or(0), passed, before).await?;
-        let sql = "select at from posthaste_audit order by id limit 1";
-        let oldest = work.at_most_one(sql, ()).await?;
-        let oldest: Option<i64> = oldest.map(|row| row.get(0)).transpose()?;
+        let sql = include_str!("sql/retention_look.sql")
+            .replace("{floor}", include_str!("sql/retention_floor.sql"))
+            .replace("{parked_due}", include_str!("sql/retention_parked_due.sql"));
+        let of = params! { "kept" => micros(PARKED_RETENTION), "limit" => 1 };
+        let row = work.one(&sql, of).await?;
+        let now: i64 = row.get(0)?;
+        let window = row.text_opt(1)?;
+        let window = settings::window(work.operation(), window.as_deref())?;
+        let before = now.saturating_sub(micros(window));
+        let (floor, passed): (Option<u64>, Option<u64>) = (row.get(2)?, row.get(3)?);
+        let oldest: Option<u64> = row.get(4)?;
+        let is_past = |at: Option<i64>, before: i64| at.is_some_and(|at| at <= before);
+        let events = oldest
+            .zip(floor)
+            .is_some_and(|(oldest, floor)| oldest <= floor)
+            && is_past(row.get(5)?, before);
         Ok(Self {
             events,
-            kept_by_keys,
-            parked: !parked_due(work, now, 1).await?.is_empty(),
-            audit: oldest.is_some_and(|at| at <= now.saturating_sub(micros(AUDIT_RETENTION))),
+            kept_by_keys: floor < passed && goes(work, floor.unwrap_or(0), passed, before).await?,
+            parked: row.flag(7)?,
+            audit: is_past(row.get(6)?, now.saturating_sub(micros(AUDIT_RETENTION))),
         })
     }
 }
@@ -191,20 +198,16 @@ async fn remove_events(work: &mut Work) -> Result<u64, StoreError> {
     Ok(limit_of(gone.len()))
 }
 
-async fn parked_due(work: &mut Work, now: i64, limit: usize) -> Result<Vec<Fields>, StoreError> {
-    let before = now.saturating_sub(micros(PARKED_RETENTION));
-    let of = params! { "before" => before, "limit" => limit_of(limit) };
-    work.rows(include_str!("sql/retention_parked_due.sql"), of)
-        .await
-}
-
 async fn remove_parked(
     work: &mut Work,
     by: Option<Registered>,
 ) -> Result<Housekeeping, StoreError> {
     let mut done = Housekeeping::default();
-    let now = clock(work).await?;
-    let due = parked_due(work, now, ROWS_A_TRANSACTION).await?;
+    let of = params! {
+        "kept" => micros(PARKED_RETENTION), "limit" => limit_of(ROWS_A_TRANSACTION)
+    };
+    let sql = include_str!("sql/retention_parked_due.sql");
+    let due = work.rows(sql, of).await?;
     for row in &due {
         let id: i64 = row.get(0)?;
         let state = row.text(1)?;

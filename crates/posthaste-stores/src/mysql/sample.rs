@@ -62,7 +62,7 @@ impl Trust {
         self.blind.load(Ordering::Acquire)
     }
 
-    fn lose(&self) {
+    pub(super) fn lose(&self) {
         self.blind.fetch_add(1, Ordering::AcqRel);
     }
 

@@ -26,22 +26,33 @@ pub(super) async fn retention(work: &mut Work) -> Result<Duration, StoreError> {
         .map(Duration::from_secs)
 }
 
+/// The value of [`retention`], as it is stored.
+pub(super) fn window(operation: &'static str, value: Option<&str>) -> Result<Duration, StoreError> {
+    parsed(operation, RETENTION_SECONDS, value).map(Duration::from_secs)
+}
+
 async fn number<T: FromStr>(work: &mut Work, name: &str) -> Result<T, StoreError> {
     let sql = include_str!("sql/setting.sql");
     let row = work.at_most_one(sql, params! { "name" => name }).await?;
     let value = row.map(|row| row.text(0)).transpose()?;
-    value
-        .as_deref()
-        .and_then(|value| value.parse().ok())
-        .ok_or_else(|| {
-            misconfigured(
-                work.operation(),
-                format!(
-                    "the stored setting `{name}` is {value:?}, not a number in its range: run \
-                     `posthaste init` with it again"
-                ),
-            )
-        })
+    parsed(work.operation(), name, value.as_deref())
+}
+
+/// The value of a setting that is a number.
+pub(super) fn parsed<T: FromStr>(
+    operation: &'static str,
+    name: &str,
+    value: Option<&str>,
+) -> Result<T, StoreError> {
+    value.and_then(|value| value.parse().ok()).ok_or_else(|| {
+        misconfigured(
+            operation,
+            format!(
+                "the stored setting `{name}` is {value:?}, not a number in its range: run \
+                 `posthaste init` with it again"
+            ),
+        )
+    })
 }
 
 /// The identity that tells this outbox from any other.

@@ -1,6 +1,6 @@
 //! The owners of a destination's partitions, and the relays that serve it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use mysql_async::params;
 use posthaste_engine::{GroupFound, HostIdentity, Member, Shares, StoreError, Wanted};
@@ -13,6 +13,13 @@ use super::{
     settings::{self, uuid},
 };
 use crate::wanted::wanted;
+
+const SHARES: &str = include_str!("sql/shares.sql");
+
+/// A statement whose text has its `{shares}` filled in.
+pub(super) fn with_shares(sql: &str) -> String {
+    sql.replace("{shares}", SHARES)
+}
 
 /// A row of cursors: partitions at one place, with one owner.
 #[derive(Debug)]
@@ -87,84 +94,129 @@ pub(super) fn former_text(former: &[Uuid]) -> String {
 pub(super) async fn shares(
     work: &mut Work,
     destination_id: i64,
-    now: i64,
 ) -> Result<Option<Shares>, StoreError> {
-    let of = params! { "id" => destination_id };
-    let sql = "select shares_version, partitions from posthaste_destinations \
-               where id = :id and state <> 'removed'";
-    let Some(row) = work.at_most_one(sql, of).await? else {
-        return Ok(None);
-    };
-    let partitions: u16 = row.get(1)?;
-    let groups = groups(work, destination_id, now).await?;
-    let mut shares = Shares {
-        version: row.get(0)?,
-        partitions,
-        members: members(work, destination_id, now, &groups).await?,
-        recut: settings::partitions(work).await? != partitions,
-        ..Shares::default()
-    };
-    for group in &groups {
-        let count = count_of(&group.partitions);
-        match group.owner {
-            Some(_) if group.live => {}
-            Some(_) => shares.dead += count,
-            None if group.settling.is_zero() => shares.free += count,
+    let found = look(work, Some(destination_id), None).await?;
+    Ok(found.into_iter().next().map(|(.., shares)| shares))
+}
+
+/// How the destinations that a relay serves are shared out, and what operators want of them.
+pub(super) async fn shares_of(
+    work: &mut Work,
+    relay: Uuid,
+) -> Result<Vec<(String, Wanted, Shares)>, StoreError> {
+    look(work, None, Some(relay.to_string())).await
+}
+
+async fn look(
+    work: &mut Work,
+    destination_id: Option<i64>,
+    registration: Option<String>,
+) -> Result<Vec<(String, Wanted, Shares)>, StoreError> {
+    let of = params! { "destination_id" => destination_id, "registration" => registration };
+    let rows = work.rows(SHARES, of).await?;
+    let operation = work.operation();
+    let mut all: Vec<(i64, String, Wanted, Shared)> = Vec::new();
+    for row in &rows {
+        let id = row.get(0)?;
+        if all.last().is_none_or(|(last, ..)| *last != id) {
+            let wanted = wanted(operation, &row.text(2)?, &row.text(3)?)?;
+            all.push((id, row.text(1)?, wanted, Shared::new(operation, row)?));
+        }
+        if let Some((.., shared)) = all.last_mut() {
+            shared.take(operation, row)?;
+        }
+    }
+    let shares = all
+        .into_iter()
+        .map(|(_, name, wanted, shared)| (name, wanted, shared.counted()));
+    Ok(shares.collect())
+}
+
+/// A destination's shares, as far as its rows are read.
+struct Shared {
+    shares: Shares,
+    /// Partitions of each relay, dead ones too.
+    owned: BTreeMap<Uuid, u16>,
+}
+
+impl Shared {
+    fn new(operation: &'static str, row: &Fields) -> Result<Self, StoreError> {
+        let partitions: u16 = row.get(5)?;
+        let wanted = row.text_opt(6)?;
+        let wanted: u16 = settings::parsed(operation, settings::PARTITIONS, wanted.as_deref())?;
+        Ok(Self {
+            shares: Shares {
+                version: row.get(4)?,
+                partitions,
+                recut: wanted != partitions,
+                ..Shares::default()
+            },
+            owned: BTreeMap::new(),
+        })
+    }
+
+    fn take(&mut self, operation: &'static str, row: &Fields) -> Result<(), StoreError> {
+        let now = row.get(7)?;
+        let registration = row.text_opt(9)?;
+        let registration = registration
+            .map(|text| uuid(operation, &text))
+            .transpose()?;
+        match (row.get::<Option<i64>>(8)?, registration) {
+            (Some(_), owner) => {
+                let partitions = bits::decode(&row.get::<Vec<u8>>(12)?);
+                let settling = until(now, row.get(10)?);
+                self.group(count_of(&partitions), owner, row.flag(11)?, settling);
+            }
+            (None, Some(registration)) => self.shares.members.push(Member {
+                registration,
+                name: row.text(13)?,
+                host: host(row, 14)?,
+                lease_left: until(now, row.get(10)?),
+                leaving: row.flag(18)?,
+                partitions_max: row.get(19)?,
+                reaches: row.get::<Option<i64>>(20)?.map(|reaches| reaches != 0),
+                owned: 0,
+            }),
+            // A destination without any row of either kind.
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn group(&mut self, count: u16, owner: Option<Uuid>, live: bool, settling: Duration) {
+        let shares = &mut self.shares;
+        match owner {
+            Some(owner) => {
+                *self.owned.entry(owner).or_default() += count;
+                shares.dead += if live { 0 } else { count };
+            }
+            None if settling.is_zero() => shares.free += count,
             None => {
                 shares.settling += count;
-                let first = shares.settled_in.unwrap_or(group.settling);
-                shares.settled_in = Some(first.min(group.settling));
+                let first = shares.settled_in.unwrap_or(settling);
+                shares.settled_in = Some(first.min(settling));
             }
         }
     }
-    Ok(Some(shares))
+
+    fn counted(mut self) -> Shares {
+        for member in &mut self.shares.members {
+            member.owned = self.owned.get(&member.registration).copied().unwrap_or(0);
+        }
+        self.shares
+    }
 }
 
 pub(super) fn count_of(partitions: &[u16]) -> u16 {
     u16::try_from(partitions.len()).unwrap_or(u16::MAX)
 }
 
-async fn members(
-    work: &mut Work,
-    destination_id: i64,
-    now: i64,
-    groups: &[Group],
-) -> Result<Vec<Member>, StoreError> {
-    let of = params! { "destination_id" => destination_id, "now" => now };
-    let rows = work.rows(include_str!("sql/members.sql"), of).await?;
-    let operation = work.operation();
-    let member = |row: &Fields| {
-        let registration = uuid(operation, &row.text(0)?)?;
-        let owned = groups
-            .iter()
-            .filter(|group| group.owner == Some(registration));
-        Ok(Member {
-            registration,
-            name: row.text(1)?,
-            host: host(row, 2)?,
-            lease_left: until(now, row.get(6)?),
-            leaving: row.flag(7)?,
-            partitions_max: row.get(8)?,
-            reaches: row.get::<Option<i64>>(9)?.map(|reaches| reaches != 0),
-            owned: owned.map(|group| count_of(&group.partitions)).sum(),
-        })
-    };
-    rows.iter().map(member).collect()
-}
-
-/// The destinations that a relay serves: id, name and state.
-pub(super) async fn served(
-    work: &mut Work,
-    relay: Uuid,
-) -> Result<Vec<(i64, String, Wanted)>, StoreError> {
+/// The destinations that a relay serves, by id and name.
+pub(super) async fn served(work: &mut Work, relay: Uuid) -> Result<Vec<(i64, String)>, StoreError> {
     let of = params! { "registration" => relay.to_string() };
     let rows = work.rows(include_str!("sql/served.sql"), of).await?;
-    let operation = work.operation();
     rows.iter()
-        .map(|row| {
-            let wanted = wanted(operation, &row.text(2)?, &row.text(3)?)?;
-            Ok((row.get(0)?, row.text(1)?, wanted))
-        })
+        .map(|row| Ok((row.get(0)?, row.text(1)?)))
         .collect()
 }
 

@@ -15,7 +15,7 @@ use posthaste_testkit::servers::mysql::{Database, MysqlServer, Version};
 use tokio::task::block_in_place;
 
 /// A lease that no test outlives.
-const LONG: Duration = Duration::from_secs(600);
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 /// Longer than the distance of two samples.
 const NEXT_SAMPLE: Duration = Duration::from_millis(60);
 /// Reads until something has to have happened.
@@ -237,7 +237,7 @@ impl Relay {
     }
 }
 
-fn registration() -> Registration {
+pub(crate) fn registration() -> Registration {
     Registration {
         name: "relay".to_owned(),
         version: "1.2.3".to_owned(),
