@@ -44,6 +44,7 @@ mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 mod null;
+mod payloads;
 pub mod publisher;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
@@ -88,6 +89,7 @@ pub use mqtt::MqttSink;
 #[cfg(feature = "nats")]
 pub use nats::NatsSink;
 pub use null::{NullSink, Taken};
+pub use payloads::{CONTENT_ENCODING, Compression, PayloadSettings, around};
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitMqSink;
 #[cfg(feature = "sns")]

@@ -7,6 +7,7 @@ use std::{net::SocketAddr, ops::Range, time::Duration};
 
 use clap::Args;
 use posthaste_engine::{OnDead, Partitions, Start};
+use posthaste_sinks::{Compression, PayloadSettings};
 
 use super::{
     report::ConfigError,
@@ -112,6 +113,12 @@ pub(crate) struct DestinationTuning {
     /// Pass over events that were inserted at this time or later
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub(crate) until: Option<i64>,
+    /// Compress payloads: gzip or zstd, as the header content-encoding says [default: as they are]
+    #[arg(long, value_name = "FORMAT", value_parser = compression)]
+    pub(crate) compression: Option<Compression>,
+    /// Smaller payloads are not compressed [default: 1KiB]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub(crate) compression_bytes_min: Option<usize>,
 }
 
 /// Keys of `[relay]`.
@@ -233,6 +240,8 @@ pub(super) const DESTINATION_KEYS: &[&str] = &[
     "on_dead",
     "since",
     "until",
+    "compression",
+    "compression_bytes_min",
 ];
 
 impl DestinationTuning {
@@ -245,6 +254,8 @@ impl DestinationTuning {
             on_dead: section.parsed("on_dead", on_dead)?,
             since: section.parsed("since", units::time)?,
             until: section.parsed("until", units::time)?,
+            compression: section.parsed("compression", compression)?,
+            compression_bytes_min: section.size("compression_bytes_min")?,
         })
     }
 
@@ -258,6 +269,8 @@ impl DestinationTuning {
             on_dead: self.on_dead.or(below.on_dead),
             since: self.since.or(below.since),
             until: self.until.or(below.until),
+            compression: self.compression.or(below.compression),
+            compression_bytes_min: self.compression_bytes_min.or(below.compression_bytes_min),
         }
     }
 
@@ -283,11 +296,24 @@ impl DestinationTuning {
     pub(crate) fn inserted(&self) -> Range<i64> {
         self.since.unwrap_or(i64::MIN)..self.until.unwrap_or(i64::MAX)
     }
+
+    /// What is done with payloads.
+    pub(crate) fn payloads(&self) -> PayloadSettings {
+        PayloadSettings {
+            compression: self.compression,
+            compression_bytes_min: self.compression_bytes_min,
+        }
+    }
 }
 
 /// Parses what becomes of a dead event's key.
 pub(super) fn on_dead(text: &str) -> Result<OnDead, String> {
     choose(text, &[("block", OnDead::Block), ("skip", OnDead::Skip)])
+}
+
+/// Parses a format of compressed payloads.
+fn compression(text: &str) -> Result<Compression, String> {
+    choose(text, &Compression::ALL)
 }
 
 /// Parses where a new destination starts.

@@ -26,6 +26,8 @@ mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 mod null;
+#[cfg(feature = "compression")]
+mod payloads;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "redis")]
@@ -89,6 +91,11 @@ const TESTS: &[Tests] = &[
     },
     Tests {
         rows: null::rows,
+        trials: Vec::new,
+    },
+    #[cfg(feature = "compression")]
+    Tests {
+        rows: payloads::rows,
         trials: Vec::new,
     },
     #[cfg(feature = "rabbitmq")]
