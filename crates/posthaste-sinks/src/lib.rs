@@ -89,7 +89,10 @@ pub use mqtt::MqttSink;
 #[cfg(feature = "nats")]
 pub use nats::NatsSink;
 pub use null::{NullSink, Taken};
-pub use payloads::{CONTENT_ENCODING, Compression, PayloadSettings, around};
+pub use payloads::{
+    CLAIM_CHECK, CLAIM_CHECK_BYTES, CLAIM_CHECK_SHA256, CONTENT_ENCODING, Compression,
+    PayloadSettings, around,
+};
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitMqSink;
 #[cfg(feature = "sns")]

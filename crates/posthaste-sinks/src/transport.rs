@@ -1,6 +1,6 @@
 //! TCP connections of the clients that are our own, with or without TLS.
 
-#[cfg(any(feature = "http", feature = "_aws"))]
+#[cfg(any(feature = "http", feature = "claim-check", feature = "_aws"))]
 mod kept_tls;
 mod read_mark;
 mod tls;
@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::address::authority::Host;
 
-#[cfg(any(feature = "http", feature = "_aws"))]
+#[cfg(any(feature = "http", feature = "claim-check", feature = "_aws"))]
 pub(crate) use kept_tls::KeptTls;
 pub(crate) use read_mark::ReadMark;
 pub(crate) use tls::{Tls, refused_us};

@@ -14,7 +14,7 @@ use super::{
     section::{Section, choose},
     units,
 };
-use crate::http;
+use crate::{http, secret::SecretUrl};
 
 /// As many as a destination may have.
 const PARTITIONS_MAX: u32 = Partitions::COUNT_MAX as u32;
@@ -88,7 +88,7 @@ pub(crate) struct RelayTuning {
 }
 
 /// Settings of a destination.
-#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Tuning of the destinations")]
 pub(crate) struct DestinationTuning {
     /// Attempts with a refused event until it is dead [default: 5, or 150 if the broker lacks a
@@ -119,6 +119,13 @@ pub(crate) struct DestinationTuning {
     /// Smaller payloads are not compressed [default: 1KiB]
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) compression_bytes_min: Option<usize>,
+    /// Put large payloads into object storage before their events are sent, such as
+    /// s3://BUCKET/PREFIX or file:///FOLDER [default: they stay in their records]
+    #[arg(long, value_name = "URL")]
+    pub(crate) claim_check: Option<SecretUrl>,
+    /// Larger payloads are put there [default: 256KiB, or the largest that the sink takes]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub(crate) claim_check_bytes: Option<usize>,
 }
 
 /// Keys of `[relay]`.
@@ -242,6 +249,8 @@ pub(super) const DESTINATION_KEYS: &[&str] = &[
     "until",
     "compression",
     "compression_bytes_min",
+    "claim_check",
+    "claim_check_bytes",
 ];
 
 impl DestinationTuning {
@@ -256,6 +265,8 @@ impl DestinationTuning {
             until: section.parsed("until", units::time)?,
             compression: section.parsed("compression", compression)?,
             compression_bytes_min: section.size("compression_bytes_min")?,
+            claim_check: section.optional_url("claim_check")?,
+            claim_check_bytes: section.size("claim_check_bytes")?,
         })
     }
 
@@ -271,6 +282,11 @@ impl DestinationTuning {
             until: self.until.or(below.until),
             compression: self.compression.or(below.compression),
             compression_bytes_min: self.compression_bytes_min.or(below.compression_bytes_min),
+            claim_check: self
+                .claim_check
+                .clone()
+                .or_else(|| below.claim_check.clone()),
+            claim_check_bytes: self.claim_check_bytes.or(below.claim_check_bytes),
         }
     }
 
@@ -297,11 +313,13 @@ impl DestinationTuning {
         self.since.unwrap_or(i64::MIN)..self.until.unwrap_or(i64::MAX)
     }
 
-    /// What is done with payloads.
+    /// The settings of payloads.
     pub(crate) fn payloads(&self) -> PayloadSettings {
         PayloadSettings {
             compression: self.compression,
             compression_bytes_min: self.compression_bytes_min,
+            claim_check: self.claim_check.as_ref().map(|url| url.expose().to_owned()),
+            claim_check_bytes: self.claim_check_bytes,
         }
     }
 }

@@ -1,10 +1,14 @@
-//! What a destination does with payloads: a relay, and a consumer that reads what it delivered.
+//! The settings of payloads: a relay, and a consumer that reads what it delivered.
+
+#[cfg(feature = "claim-check")]
+mod stored;
+
+#[cfg(feature = "compression")]
+use posthaste_testkit::{lines::Line, process::run};
 
 #[cfg(feature = "compression")]
 use crate::harness::LIMIT;
 use crate::harness::{World, says};
-#[cfg(feature = "compression")]
-use posthaste_testkit::{lines::Line, process::run};
 
 #[cfg(feature = "compression")]
 fn header<'l>(line: &'l Line, name: &str) -> Option<&'l str> {
@@ -13,7 +17,7 @@ fn header<'l>(line: &'l Line, name: &str) -> Option<&'l str> {
     value.as_deref()
 }
 
-/// What the consumer of the documents makes of a file.
+/// The payloads of a file, by the consumer of the documents.
 #[cfg(feature = "compression")]
 fn unpacked(world: &World, file: &str) -> Vec<String> {
     let script = concat!(
@@ -67,6 +71,20 @@ fn wrong_settings_of_payloads_are_told_with_their_fix() {
     says(
         &refused(&["--compression-bytes-min", "1KiB"]),
         &["does nothing without `compression`"],
+    );
+    says(
+        &refused(&["--claim-check-bytes", "1KiB"]),
+        &["does nothing without `claim_check`"],
+    );
+    #[cfg(feature = "claim-check")]
+    says(
+        &refused(&["--claim-check", "s3://user:hidden@bucket"]),
+        &["`claim_check`", "without a login"],
+    );
+    #[cfg(not(feature = "claim-check"))]
+    says(
+        &refused(&["--claim-check", "file:///tmp"]),
+        &["stores no payloads", "--features claim-check"],
     );
     #[cfg(not(feature = "compression"))]
     says(

@@ -21,13 +21,19 @@ pub(super) struct Compressing {
 }
 
 impl Compressing {
-    /// The payload, if it is to be compressed. One whose writer did so already is not.
+    /// The payload, if it is to be compressed while an answer is owed.
     pub(super) fn wants(&self, record: &Record) -> Option<Bytes> {
         let size = record.value().map_or(0, <[u8]>::len);
-        if !(self.bytes_min..=BYTES_MAX).contains(&size) || is_encoded(record) {
+        if size > BYTES_MAX || !self.may_be_encoded(record) {
             return None;
         }
         record.value_bytes()
+    }
+
+    /// Whether the payload is large enough, and its writer has not compressed it already.
+    pub(super) fn may_be_encoded(&self, record: &Record) -> bool {
+        let size = record.value().map_or(0, <[u8]>::len);
+        size >= self.bytes_min && size > 0 && !is_encoded(record)
     }
 
     /// The payload in fewer bytes, its header counted; none where it would grow.

@@ -11,7 +11,7 @@ type Submission = Pin<Box<dyn Future<Output = Box<dyn Lane>> + Send>>;
 pub(super) struct Inside {
     state: State,
     next: VecDeque<Record>,
-    /// What it is told once a batch is handed over.
+    /// News that it is told once a batch is handed over.
     progress: Vec<StoredProgress>,
     batch_events_max: usize,
     batch_bytes_max: usize,
@@ -91,7 +91,7 @@ impl Inside {
         }
     }
 
-    /// Ends the lane. What was not handed over never will be.
+    /// Ends the lane. Records that were not handed over never will be.
     pub(super) async fn close(mut self, limit: Duration) -> Vec<Verdict> {
         self.be_idle().await;
         match self.state {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    future::pending,
     panic::resume_unwind,
     time::{Duration, Instant},
 };
@@ -14,6 +15,11 @@ use posthaste_engine::{
 };
 use tokio::{task::JoinSet, time::timeout_at};
 
+#[cfg(feature = "claim-check")]
+use super::{
+    claim::Claim,
+    claims::{Claims, Step},
+};
 use super::{compressing::Compressing, inside::Inside};
 
 /// Bytes that are compressed at once in the relay's task: it takes less than a millisecond, and a
@@ -63,11 +69,14 @@ pub(super) struct PayloadLane {
 
 /// The changes of payloads.
 struct Work {
-    compressing: Compressing,
+    /// Payloads that are not stored elsewhere are compressed so.
+    compressing: Option<Compressing>,
+    #[cfg(feature = "claim-check")]
+    claims: Option<Claims>,
     jobs: JoinSet<Vec<Compressed>>,
-    /// What jobs have brought, until the decisions that follow at once.
+    /// Results of jobs, until the decisions that follow at once.
     done: HashMap<u64, Option<Bytes>>,
-    /// What the next jobs work on, by ticket.
+    /// Work of the next jobs, by ticket.
     next: Vec<(u64, Bytes)>,
     /// Bytes of `next`, of jobs, and in flight.
     bytes: usize,
@@ -77,13 +86,15 @@ struct Work {
 }
 
 impl PayloadLane {
-    pub(super) fn new(inside: Inside, compressing: Compressing) -> Self {
+    pub(super) fn new(inside: Inside, compressing: Option<Compressing>) -> Self {
         Self {
             inside,
             records: LaneRecords::default(),
             slots: HashMap::new(),
             work: Work {
                 compressing,
+                #[cfg(feature = "claim-check")]
+                claims: None,
                 jobs: JoinSet::new(),
                 done: HashMap::new(),
                 next: Vec::new(),
@@ -93,6 +104,13 @@ impl PayloadLane {
             },
             is_due: false,
         }
+    }
+
+    /// The same lane, which stores large payloads.
+    #[cfg(feature = "claim-check")]
+    pub(super) fn with_claims(mut self, claims: Option<Claims>) -> Self {
+        self.work.claims = claims;
+        self
     }
 
     /// Decides about the records that wait, and hands on those that are ready.
@@ -105,13 +123,18 @@ impl PayloadLane {
             is_due,
         } = self;
         if std::mem::take(is_due) {
-            work.at_once = work.at_once_max;
+            work.begin();
             records.decide(|item, next| {
-                let Some((record, bytes)) = work.ready(item) else {
-                    return Decision::Wait;
+                let change = match work.step(item) {
+                    Next::Ready(change) => change,
+                    #[cfg(feature = "claim-check")]
+                    Next::Answered(outcome) => return Decision::Answered(outcome),
+                    Next::Wait => return Decision::Wait,
                 };
-                slots.insert(record.ticket(), next.slot);
-                inside.give(record);
+                let bytes = change.bytes();
+                work.bytes += bytes;
+                slots.insert(item.record.ticket(), next.slot);
+                inside.give(change.apply(item.record.clone()));
                 Decision::Sent(InFlight { bytes })
             });
             work.begin_jobs();
@@ -134,38 +157,115 @@ impl PayloadLane {
     }
 }
 
+/// The next step of a record.
+enum Next {
+    /// The lane inside gets it.
+    Ready(Change),
+    #[cfg(feature = "claim-check")]
+    Answered(Outcome),
+    Wait,
+}
+
+/// The change of a record.
+enum Change {
+    None,
+    Compressed(Compressing, Bytes),
+    #[cfg(feature = "claim-check")]
+    Stored(Claim),
+}
+
+impl Change {
+    /// Bytes of a compressed payload.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Compressed(_, payload) => payload.len(),
+            _ => 0,
+        }
+    }
+
+    fn apply(self, record: Record) -> Record {
+        match self {
+            Self::None => record,
+            Self::Compressed(compressing, payload) => compressing.apply(record, payload),
+            #[cfg(feature = "claim-check")]
+            Self::Stored(claim) => claim.apply(record),
+        }
+    }
+}
+
 impl Work {
-    /// The record as the lane inside gets it, and the bytes of its changed payload; none: not yet.
-    fn ready(&mut self, item: &mut WaitingRecord<Note>) -> Option<(Record, usize)> {
+    /// A round of steps begins.
+    fn begin(&mut self) {
+        self.at_once = self.at_once_max;
+        #[cfg(feature = "claim-check")]
+        if let Some(claims) = &mut self.claims {
+            claims.begin();
+        }
+    }
+
+    fn step(&mut self, item: &mut WaitingRecord<Note>) -> Next {
+        #[cfg(feature = "claim-check")]
+        if let Some(claims) = &mut self.claims
+            && let Some(step) = claims.step(&item.record)
+        {
+            return match step {
+                Step::Ready(claim) => Next::Ready(Change::Stored(claim)),
+                Step::Answered(outcome) => Next::Answered(outcome),
+                Step::Wait => Next::Wait,
+            };
+        }
         let record = &item.record;
         if item.note == Note::Compressing {
-            let payload = self.done.remove(&record.ticket())?;
-            return Some(self.changed(record, payload));
+            return match self.done.remove(&record.ticket()) {
+                Some(payload) => self.compressed(payload),
+                None => Next::Wait,
+            };
         }
-        let Some(payload) = self.compressing.wants(record) else {
-            return Some((record.clone(), 0));
+        let wanted = self
+            .compressing
+            .and_then(|of| Some((of, of.wants(record)?)));
+        let Some((compressing, payload)) = wanted else {
+            return Next::Ready(Change::None);
         };
         if self.bytes > 0 && self.bytes + payload.len() > COMPRESSED_BYTES_MAX {
-            return None;
+            return Next::Wait;
         }
         if let Some(rest) = self.at_once.checked_sub(payload.len()) {
             self.at_once = rest;
-            let payload = self.compressing.compress(&payload);
-            return Some(self.changed(record, payload));
+            return self.compressed(compressing.compress(&payload));
         }
         item.note = Note::Compressing;
         self.bytes += payload.len();
         self.next.push((record.ticket(), payload));
-        None
+        Next::Wait
     }
 
-    fn changed(&mut self, record: &Record, payload: Option<Bytes>) -> (Record, usize) {
-        let Some(payload) = payload else {
-            return (record.clone(), 0);
+    fn compressed(&self, payload: Option<Bytes>) -> Next {
+        let compressed = self.compressing.zip(payload);
+        Next::Ready(compressed.map_or(Change::None, |(compressing, payload)| {
+            Change::Compressed(compressing, payload)
+        }))
+    }
+
+    /// Waits until another step of some record is possible. Cancel safe.
+    async fn go_on(&mut self) {
+        #[cfg(feature = "claim-check")]
+        let claims = async {
+            match &mut self.claims {
+                Some(claims) => claims.changed().await,
+                None => pending().await,
+            }
         };
-        let bytes = payload.len();
-        self.bytes += bytes;
-        (self.compressing.apply(record.clone(), payload), bytes)
+        #[cfg(not(feature = "claim-check"))]
+        let claims = pending();
+        tokio::select! {
+            () = claims => {}
+            Some(done) = self.jobs.join_next() => match done {
+                Ok(done) => self.take_in(done),
+                // A bug, and none that more events would survive.
+                Err(broken) => resume_unwind(broken.into_panic()),
+            },
+        }
     }
 
     fn take_in(&mut self, done: Vec<Compressed>) {
@@ -176,7 +276,7 @@ impl Work {
     }
 
     fn begin_jobs(&mut self) {
-        // What is left belongs to records that were answered meanwhile.
+        // The rest belongs to records that were answered meanwhile.
         self.done.clear();
         let mut all = std::mem::take(&mut self.next).into_iter().peekable();
         while all.peek().is_some() {
@@ -185,7 +285,9 @@ impl Work {
                 bytes += next.1.len();
                 payloads.push(next);
             }
-            let compressing = self.compressing;
+            let Some(compressing) = self.compressing else {
+                return;
+            };
             self.jobs.spawn_blocking(move || {
                 let each = payloads.into_iter();
                 each.map(|(ticket, payload)| Compressed {
@@ -205,6 +307,10 @@ impl Lane for PayloadLane {
         if batch.is_empty() {
             return;
         }
+        #[cfg(feature = "claim-check")]
+        if let Some(claims) = &mut self.work.claims {
+            claims.submitted(&batch);
+        }
         self.records.submit(batch, Instant::now());
         self.is_due = true;
         self.advance().await;
@@ -219,14 +325,7 @@ impl Lane for PayloadLane {
             }
             tokio::select! {
                 verdicts = self.inside.outcomes() => self.answered(verdicts),
-                Some(done) = self.work.jobs.join_next() => match done {
-                    Ok(done) => {
-                        self.work.take_in(done);
-                        self.is_due = true;
-                    }
-                    // A bug, and none that more events would survive.
-                    Err(broken) => resume_unwind(broken.into_panic()),
-                },
+                () = self.work.go_on() => self.is_due = true,
             }
         }
     }
@@ -240,7 +339,10 @@ impl Lane for PayloadLane {
     }
 
     async fn abort(self: Box<Self>) {
-        self.inside.abort().await;
+        let Self { inside, work, .. } = *self;
+        // Payloads that are being stored are given up with it.
+        drop(work);
+        inside.abort().await;
     }
 
     async fn close(mut self: Box<Self>, limit: Duration) -> Vec<Verdict> {
@@ -259,8 +361,10 @@ impl Lane for PayloadLane {
             inside,
             mut records,
             slots,
+            work,
             ..
         } = *self;
+        drop(work);
         for Verdict { ticket, outcome } in inside.close(rest).await {
             if let Some(slot) = slots.get(&ticket) {
                 records.answer(*slot, outcome);

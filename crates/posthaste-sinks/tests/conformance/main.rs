@@ -96,7 +96,7 @@ const TESTS: &[Tests] = &[
     #[cfg(feature = "compression")]
     Tests {
         rows: payloads::rows,
-        trials: Vec::new,
+        trials: payloads::trials,
     },
     #[cfg(feature = "rabbitmq")]
     Tests {

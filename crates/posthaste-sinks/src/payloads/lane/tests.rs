@@ -117,7 +117,7 @@ fn lane(answers: Vec<Answer>) -> (Box<PayloadLane>, Arc<Mutex<Vec<u64>>>) {
         bytes_min: 10,
     };
     let inside = Inside::new(Box::new(receiver), &info);
-    let mut lane = PayloadLane::new(inside, compressing);
+    let mut lane = PayloadLane::new(inside, Some(compressing));
     lane.work.at_once_max = AT_ONCE;
     (Box::new(lane), accepted)
 }
@@ -141,7 +141,7 @@ struct Log {
 impl Log {
     fn take(&mut self, verdicts: Vec<Verdict>) {
         for Verdict { ticket, outcome } in verdicts {
-            assert!((ticket as usize) < self.keys.len());
+            assert!(ticket < self.keys.len() as u64);
             let before = self.verdicts.insert(ticket, outcome);
             assert!(before.is_none(), "two verdicts of {ticket}");
         }
@@ -182,9 +182,9 @@ async fn drive(calls: &[Call], answers: &[Answer], is_closed: bool) {
         log.take(lane.close(Duration::from_millis(1)).await);
         assert_eq!(log.verdicts.len(), log.keys.len(), "each has one");
     }
-    // What the receiver accepted of a key, it accepted in order.
+    // The receiver accepted the events of a key in order.
     for ticket in accepted.lock().unwrap().iter() {
-        let key = log.keys[*ticket as usize].clone();
+        let key = log.keys[usize::try_from(*ticket).unwrap()].clone();
         let before = last_accepted.insert(key, *ticket);
         assert!(before.is_none_or(|before| before < *ticket));
     }
@@ -227,8 +227,10 @@ async fn a_large_payload_holds_up_its_key_and_no_other() {
         small("d"),
     ];
     lane.submit(records(&events, 0)).await;
-    let mut log = Log::default();
-    log.keys = events.iter().filter_map(|e| e.key.clone()).collect();
+    let mut log = Log {
+        keys: events.iter().filter_map(|e| e.key.clone()).collect(),
+        ..Log::default()
+    };
     log.take(poll_once(lane.outcomes()).await.unwrap());
     assert_eq!(*accepted.lock().unwrap(), [2, 5]);
     while log.verdicts.len() < log.keys.len() {

@@ -1,29 +1,108 @@
 //! A fixture whose consumer unpacks payloads.
 
+#[cfg(feature = "claim-check")]
+use std::fs;
 use std::{io::Read as _, sync::Arc};
 
 use async_trait::async_trait;
 use flate2::read::GzDecoder;
 use posthaste_engine::Sink;
+#[cfg(feature = "claim-check")]
+use posthaste_sinks::{CLAIM_CHECK, CLAIM_CHECK_BYTES, CLAIM_CHECK_SHA256};
 use posthaste_sinks::{CONTENT_ENCODING, PayloadSettings, around};
 use posthaste_testkit::sink_suite::{Fixture, SuiteEvent, WireRecord};
+#[cfg(feature = "claim-check")]
+use posthaste_testkit::{servers::moto::MotoServer, unique_name};
+#[cfg(feature = "claim-check")]
+use tempfile::TempDir;
 
 /// A fixture with these settings around its sink.
 pub(super) struct Unpacked {
     pub(super) inner: Box<dyn Fixture>,
+    pub(super) objects: Objects,
     pub(super) settings: PayloadSettings,
+}
+
+/// Where stored payloads lie.
+pub(super) enum Objects {
+    None,
+    #[cfg(feature = "claim-check")]
+    Folder(TempDir),
+    /// Of the server that all tests share.
+    #[cfg(feature = "claim-check")]
+    Bucket(String),
+}
+
+#[cfg(feature = "claim-check")]
+impl Objects {
+    pub(super) fn folder() -> Self {
+        Self::Folder(TempDir::new().unwrap())
+    }
+
+    pub(super) fn bucket() -> Self {
+        let bucket = unique_name("bucket");
+        MotoServer::shared().create_bucket(&bucket);
+        Self::Bucket(bucket)
+    }
+
+    /// As the setting `claim_check` has it.
+    pub(super) fn url(&self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Folder(folder) => Some(format!("file://{}", folder.path().display())),
+            Self::Bucket(bucket) => {
+                let options = MotoServer::shared().options();
+                Some(format!("s3://{bucket}/large?{options}"))
+            }
+        }
+    }
+
+    fn get(&self, reference: &str) -> Vec<u8> {
+        match self {
+            Self::None => panic!("nothing is stored: {reference}"),
+            Self::Folder(folder) => {
+                let path = reference.strip_prefix("file://").unwrap();
+                assert!(path.starts_with(folder.path().to_str().unwrap()), "{path}");
+                fs::read(path).unwrap()
+            }
+            Self::Bucket(bucket) => {
+                let name = reference.strip_prefix(&format!("s3://{bucket}/")).unwrap();
+                MotoServer::shared().object(bucket, name).unwrap()
+            }
+        }
+    }
 }
 
 type Headers = Vec<(String, Option<String>)>;
 
-/// The payload as its writer had it. What tells how to read it is taken from the headers, where it
-/// stands before all others.
-fn unpack(headers: &mut Headers, payload: Option<Vec<u8>>) -> Option<Vec<u8>> {
-    let Some(encoding) = take(headers, CONTENT_ENCODING) else {
-        return payload;
-    };
-    let payload = payload.expect("a tombstone is not compressed");
-    Some(decompressed(&encoding, &payload))
+impl Unpacked {
+    /// The payload as its writer had it. The headers that tell how to read it are taken away; they
+    /// stand before all others.
+    fn unpack(&self, headers: &mut Headers, payload: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        #[cfg(feature = "claim-check")]
+        let payload = match take(headers, CLAIM_CHECK) {
+            None => payload,
+            Some(reference) => {
+                let size = take(headers, CLAIM_CHECK_BYTES).unwrap();
+                let sha256 = take(headers, CLAIM_CHECK_SHA256).unwrap();
+                let said: serde_json::Value = serde_json::from_slice(&payload.unwrap()).unwrap();
+                assert_eq!(said["claim_check"], *reference);
+                assert_eq!(said["bytes"].to_string(), size);
+                assert_eq!(said["sha256"], *sha256);
+                let object = self.objects.get(&reference);
+                assert_eq!(object.len().to_string(), size);
+                let digest = ring::digest::digest(&ring::digest::SHA256, &object);
+                let digest: String = digest.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+                assert_eq!(digest, sha256);
+                Some(object)
+            }
+        };
+        let Some(encoding) = take(headers, CONTENT_ENCODING) else {
+            return payload;
+        };
+        let payload = payload.expect("a tombstone is not compressed");
+        Some(decompressed(&encoding, &payload))
+    }
 }
 
 fn take(headers: &mut Headers, name: &str) -> Option<String> {
@@ -61,7 +140,7 @@ impl Fixture for Unpacked {
     async fn arrived(&self) -> Vec<SuiteEvent> {
         let mut all = self.inner.arrived().await;
         for event in &mut all {
-            event.payload = unpack(&mut event.headers, event.payload.take());
+            event.payload = self.unpack(&mut event.headers, event.payload.take());
         }
         all
     }
@@ -69,7 +148,7 @@ impl Fixture for Unpacked {
     async fn arrived_records(&self) -> Vec<WireRecord> {
         let mut all = self.inner.arrived_records().await;
         for record in &mut all {
-            record.value = unpack(&mut record.headers, record.value.take());
+            record.value = self.unpack(&mut record.headers, record.value.take());
         }
         all
     }

@@ -134,7 +134,7 @@ def application(moto):
                 if text.encode() in body:
                     return fail(text, fault, moto, environ, start_response)
             return moto(environ, start_response)
-        query = dict(parse_qsl(environ["QUERY_STRING"]))
+        query = dict(parse_qsl(environ["QUERY_STRING"], keep_blank_values=True))
         if path.startswith(QUEUE):
             told = messages(path.removeprefix(QUEUE))
         elif path.startswith(REFUSE):
