@@ -98,11 +98,14 @@ fn from_env(name: &str) -> Option<SecretUrl> {
 /// A password on the command line works, and everybody on the machine can read it.
 fn warn_of_password(url: &SecretUrl, flag: &str, variable: &str) {
     if url.holds_a_password() {
-        eprintln!(
-            "warning: the secret in {flag} can be seen in the list of processes; set {variable} \
-             instead"
-        );
+        warn_of_secret(flag, variable);
     }
+}
+
+fn warn_of_secret(flag: &str, variable: &str) {
+    eprintln!(
+        "warning: the secret in {flag} can be seen in the list of processes; set {variable} instead"
+    );
 }
 
 /// Puts the layers of a relay together.
@@ -116,6 +119,10 @@ pub(crate) fn relay(file: Option<&Path>, flags: RelayFlags) -> Result<RelayConfi
 
     if let Some(url) = &flags.to {
         warn_of_password(url, "--to", TO);
+    }
+    let claim_check = flags.destination_tuning.claim_check.as_ref();
+    if claim_check.is_some_and(|url| url.expose().contains("secret_access_key=")) {
+        warn_of_secret("--claim-check", "AWS_SECRET_ACCESS_KEY");
     }
     let to = flags.to.map(|url| ("--to", url));
     match to.or_else(|| Some((TO, from_env(TO)?))) {

@@ -6,7 +6,7 @@ use posthaste_engine::{Sink, Store};
 use posthaste_relay::BoundedStore;
 use posthaste_stores::StoreDescriptor;
 
-use crate::{failure::Failure, plug_ins::store_examples, secret::SecretUrl};
+use crate::{config::Destination, failure::Failure, plug_ins::store_examples, secret::SecretUrl};
 
 /// The kind of store that a URL's scheme names.
 ///
@@ -54,6 +54,15 @@ pub(crate) fn bounded_store(url: &SecretUrl) -> Result<Arc<dyn Store>, Failure> 
 /// The URL is wrong.
 pub(crate) fn sink(url: &SecretUrl) -> Result<Arc<dyn Sink>, Failure> {
     Ok(posthaste_sinks::open(url.expose())?)
+}
+
+/// The sink of a destination, with what it does with payloads; touches nothing yet.
+///
+/// # Errors
+/// The URL or a setting is wrong.
+pub(crate) fn destination(known: &Destination) -> Result<Arc<dyn Sink>, Failure> {
+    let sink = posthaste_sinks::open(known.url.expose())?;
+    Ok(posthaste_sinks::around(sink, &known.tuning.payloads())?)
 }
 
 /// Whether the sink at a URL writes to standard output.

@@ -26,6 +26,7 @@ pub struct Record {
 struct Overrides {
     value: Option<Option<Bytes>>,
     headers: Option<Vec<GivenHeader>>,
+    added: Vec<GivenHeader>,
     timestamp: Option<i64>,
     partition: Option<u32>,
     wire_id: Option<Box<str>>,
@@ -80,6 +81,13 @@ impl Record {
     #[must_use]
     pub fn with_headers(self, headers: Vec<GivenHeader>) -> Self {
         self.with(|overrides| overrides.headers = Some(headers))
+    }
+
+    /// The same record with these headers in front of those that it has, be they the event's own or
+    /// [given](Self::with_headers): they tell how its value is to be read.
+    #[must_use]
+    pub fn with_added_headers(self, headers: Vec<GivenHeader>) -> Self {
+        self.with(|overrides| overrides.added.extend(headers))
     }
 
     /// The same record with another time: microseconds since 1970-01-01 UTC.
@@ -137,6 +145,15 @@ impl Record {
         match &self.key {
             Some(key) => key.as_deref(),
             None => self.event.key().map(str::as_bytes),
+        }
+    }
+
+    /// The value as a view that shares the bytes.
+    #[must_use]
+    pub fn value_bytes(&self) -> Option<Bytes> {
+        match self.overridden(|overrides| overrides.value.as_ref()) {
+            Some(value) => value.clone(),
+            None => self.event.payload_bytes(),
         }
     }
 
@@ -211,13 +228,19 @@ impl Record {
         }
     }
 
-    /// The headers without the event's attributes: the event's own in their order, or those that
-    /// were given.
+    /// The headers without the event's attributes: those that were
+    /// [added](Self::with_added_headers), then the event's own in their order, or those that were
+    /// given.
     #[must_use]
     pub fn own_headers(&self) -> OwnHeaders<'_> {
-        match self.overridden(|overrides| overrides.headers.as_ref()) {
-            Some(given) => OwnHeaders::Given(given.iter()),
-            None => OwnHeaders::Stored(self.event.headers()),
+        let overrides = self.overrides.as_deref();
+        let added = overrides.map_or(&[][..], |overrides| &overrides.added);
+        OwnHeaders {
+            added: added.iter(),
+            rest: match overrides.and_then(|overrides| overrides.headers.as_ref()) {
+                Some(given) => Rest::Given(given.iter()),
+                None => Rest::Stored(self.event.headers()),
+            },
         }
     }
 
@@ -250,10 +273,14 @@ const ATTRIBUTES: [(&str, Field); 7] = [
 
 /// Walks a record's headers, but for the event's attributes.
 #[derive(Debug, Clone)]
-pub enum OwnHeaders<'a> {
-    /// The event's own.
+pub struct OwnHeaders<'a> {
+    added: slice::Iter<'a, GivenHeader>,
+    rest: Rest<'a>,
+}
+
+#[derive(Debug, Clone)]
+enum Rest<'a> {
     Stored(HeaderIter<'a>),
-    /// Those that were given instead.
     Given(slice::Iter<'a, GivenHeader>),
 }
 
@@ -261,13 +288,14 @@ impl<'a> Iterator for OwnHeaders<'a> {
     type Item = (&'a str, Option<&'a str>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::Stored(stored) => stored.next(),
-            Self::Given(given) => {
-                let (name, value) = given.next()?;
-                Some((name, value.as_deref()))
-            }
-        }
+        let added = self.added.next();
+        let given = match &mut self.rest {
+            Rest::Stored(stored) if added.is_none() => return stored.next(),
+            Rest::Given(given) => added.or_else(|| given.next()),
+            Rest::Stored(_) => added,
+        };
+        let (name, value) = given?;
+        Some((name, value.as_deref()))
     }
 }
 
@@ -351,6 +379,21 @@ mod tests {
         let headers: Vec<_> = given.headers().collect();
         assert_eq!(headers, [("a", Some("1"))]);
         assert_eq!(given.attribute(Field::Type), None);
+        let more = given.with_added_headers(vec![("b".into(), None)]);
+        let headers: Vec<_> = more.headers().collect();
+        assert_eq!(headers, [("b", None), ("a", Some("1"))]);
+        let more = record().with_added_headers(vec![("b".into(), Some("2".into()))]);
+        let headers: Vec<_> = more.headers().collect();
+        assert_eq!(
+            headers,
+            [("type", Some("t")), ("b", Some("2")), ("own", None)]
+        );
+        let shared = plain.value_bytes().unwrap();
+        assert_eq!(
+            shared.as_ptr(),
+            plain.value().unwrap().as_ptr(),
+            "no copy is made"
+        );
     }
 
     /// A record is copied and moved for each event.

@@ -95,6 +95,16 @@ pub trait TopicParts: fmt::Debug + Send + Sync {
 
     /// Whether it knows the parts of this topic; if not, it finds out.
     fn knows(&self, topic: &str) -> bool;
+
+    /// The name of a part, for operators.
+    fn name(&self, part: u32) -> String {
+        part.to_string()
+    }
+
+    /// The part of this [name](Self::name).
+    fn named(&self, name: &str) -> Option<u32> {
+        name.parse().ok()
+    }
 }
 
 /// Whose events a lane carries. The name by which a broker fences, or under which it keeps

@@ -45,6 +45,7 @@ mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 mod null;
+mod payloads;
 pub mod publisher;
 #[cfg(feature = "pubsub")]
 mod pubsub;
@@ -93,6 +94,10 @@ pub use mqtt::MqttSink;
 #[cfg(feature = "nats")]
 pub use nats::NatsSink;
 pub use null::{NullSink, Taken};
+pub use payloads::{
+    CLAIM_CHECK, CLAIM_CHECK_BYTES, CLAIM_CHECK_SHA256, CONTENT_ENCODING, Compression,
+    PayloadSettings, around,
+};
 #[cfg(feature = "pubsub")]
 pub use pubsub::PubSubSink;
 #[cfg(feature = "rabbitmq")]

@@ -53,7 +53,7 @@ impl Check {
         let store = open::bounded_store(&config.from)?;
         let mut destinations = Vec::new();
         for known in &config.destinations {
-            let sink = open::sink(&known.url)
+            let sink = open::destination(known)
                 .map_err(|error| error.of(&format!("destination `{}`", known.name)))?;
             destinations.push((known.name.clone(), sink));
         }

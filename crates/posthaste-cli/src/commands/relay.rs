@@ -238,7 +238,7 @@ fn size(number: u32) -> usize {
 /// Opens every sink; touches nothing yet.
 fn open_sinks(config: &RelayConfig, json: bool) -> Result<Vec<Arc<dyn Sink>>, Failure> {
     let open = |known: &config::Destination| {
-        let sink = open::sink(&known.url).map_err(|error| match config.destinations.len() {
+        let sink = open::destination(known).map_err(|error| match config.destinations.len() {
             1 => error,
             _ => error.of(&format!("destination `{}`", known.name)),
         })?;

@@ -217,14 +217,19 @@ impl<'a, 'i> Section<'a, 'i> {
 
     /// A URL, its references to secrets resolved.
     pub(crate) fn url(&self, key: &str) -> Read<SecretUrl> {
-        match self.parsed(key, |text| secrets::resolve(text, &self.source.folder))? {
-            Some(url) => Ok(SecretUrl::new(url)),
-            None => Err(self.source.error(
+        self.optional_url(key)?.ok_or_else(|| {
+            self.source.error(
                 &self.span,
                 format!("{} has no `{key}`", self.heading),
                 format!("add {key} = \"…\""),
-            )),
-        }
+            )
+        })
+    }
+
+    /// The same, if it is there.
+    pub(crate) fn optional_url(&self, key: &str) -> Read<Option<SecretUrl>> {
+        let resolved = self.parsed(key, |text| secrets::resolve(text, &self.source.folder))?;
+        Ok(resolved.map(SecretUrl::new))
     }
 
     /// An error about the value of a key.

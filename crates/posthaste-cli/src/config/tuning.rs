@@ -7,13 +7,14 @@ use std::{net::SocketAddr, ops::Range, time::Duration};
 
 use clap::Args;
 use posthaste_engine::{OnDead, OrderBy, Partitions, Start};
+use posthaste_sinks::{Compression, PayloadSettings};
 
 use super::{
     report::ConfigError,
     section::{Section, choose},
     units,
 };
-use crate::http;
+use crate::{http, secret::SecretUrl};
 
 /// As many as a destination may have.
 const PARTITIONS_MAX: u32 = Partitions::COUNT_MAX as u32;
@@ -87,7 +88,7 @@ pub(crate) struct RelayTuning {
 }
 
 /// Settings of a destination.
-#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Tuning of the destinations")]
 pub(crate) struct DestinationTuning {
     /// Attempts with a refused event until it is dead [default: 5, or 150 if the broker lacks a
@@ -116,6 +117,19 @@ pub(crate) struct DestinationTuning {
     /// Pass over events that were inserted at this time or later
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub(crate) until: Option<i64>,
+    /// Compress payloads: gzip or zstd, as the header content-encoding says [default: as they are]
+    #[arg(long, value_name = "FORMAT", value_parser = compression)]
+    pub(crate) compression: Option<Compression>,
+    /// Smaller payloads are not compressed [default: 1KiB]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub(crate) compression_bytes_min: Option<usize>,
+    /// Put large payloads into object storage before their events are sent, such as
+    /// s3://BUCKET/PREFIX or file:///FOLDER [default: they stay in their records]
+    #[arg(long, value_name = "URL")]
+    pub(crate) claim_check: Option<SecretUrl>,
+    /// Larger payloads are put there [default: 256KiB, or the largest that the sink takes]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub(crate) claim_check_bytes: Option<usize>,
 }
 
 /// Keys of `[relay]`.
@@ -238,6 +252,10 @@ pub(super) const DESTINATION_KEYS: &[&str] = &[
     "order",
     "since",
     "until",
+    "compression",
+    "compression_bytes_min",
+    "claim_check",
+    "claim_check_bytes",
 ];
 
 impl DestinationTuning {
@@ -251,6 +269,10 @@ impl DestinationTuning {
             order: section.parsed("order", order)?,
             since: section.parsed("since", units::time)?,
             until: section.parsed("until", units::time)?,
+            compression: section.parsed("compression", compression)?,
+            compression_bytes_min: section.size("compression_bytes_min")?,
+            claim_check: section.optional_url("claim_check")?,
+            claim_check_bytes: section.size("claim_check_bytes")?,
         })
     }
 
@@ -265,6 +287,13 @@ impl DestinationTuning {
             order: self.order.or(below.order),
             since: self.since.or(below.since),
             until: self.until.or(below.until),
+            compression: self.compression.or(below.compression),
+            compression_bytes_min: self.compression_bytes_min.or(below.compression_bytes_min),
+            claim_check: self
+                .claim_check
+                .clone()
+                .or_else(|| below.claim_check.clone()),
+            claim_check_bytes: self.claim_check_bytes.or(below.claim_check_bytes),
         }
     }
 
@@ -290,6 +319,16 @@ impl DestinationTuning {
     pub(crate) fn inserted(&self) -> Range<i64> {
         self.since.unwrap_or(i64::MIN)..self.until.unwrap_or(i64::MAX)
     }
+
+    /// The settings of payloads.
+    pub(crate) fn payloads(&self) -> PayloadSettings {
+        PayloadSettings {
+            compression: self.compression,
+            compression_bytes_min: self.compression_bytes_min,
+            claim_check: self.claim_check.as_ref().map(|url| url.expose().to_owned()),
+            claim_check_bytes: self.claim_check_bytes,
+        }
+    }
 }
 
 /// Parses what becomes of a dead event's key.
@@ -303,6 +342,11 @@ pub(super) fn order(text: &str) -> Result<OrderBy, String> {
         text,
         &[OrderBy::Key, OrderBy::KeyAndTopic].map(|order| (order.as_str(), order)),
     )
+}
+
+/// Parses a format of compressed payloads.
+fn compression(text: &str) -> Result<Compression, String> {
+    choose(text, &Compression::ALL)
 }
 
 /// Parses where a new destination starts.

@@ -1,6 +1,12 @@
 //! A directory with an outbox in it, and the binary run inside.
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use posthaste_testkit::{
     lines::{self, Line},
@@ -12,6 +18,8 @@ use tempfile::TempDir;
 
 /// Only what hangs meets it, on a busy machine too.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+/// Between questions to a relay that has work to do besides.
+const POLL: Duration = Duration::from_millis(20);
 /// The store of a [`World`], for every command.
 pub(crate) const STORE: [&str; 2] = ["--store", "sqlite:shop.db"];
 
@@ -106,6 +114,15 @@ impl World {
     pub(crate) fn payloads(&self, name: &str) -> Vec<String> {
         let payload = |line: Line| String::from_utf8(line.payload().unwrap()).unwrap();
         self.delivered(name).into_iter().map(payload).collect()
+    }
+}
+
+/// Waits until it is so.
+pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < until, "not within {LIMIT:?}: {what}");
+        thread::sleep(POLL);
     }
 }
 

@@ -4,8 +4,6 @@ use std::{
     fs,
     io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    thread,
-    time::{Duration, Instant},
 };
 
 use posthaste_testkit::{
@@ -16,10 +14,8 @@ use posthaste_testkit::{
 };
 use serde_json::Value;
 
-use crate::harness::{LIMIT, World, says};
+use crate::harness::{LIMIT, World, says, wait_for};
 
-/// Between questions to a relay that has work to do besides.
-const POLL: Duration = Duration::from_millis(20);
 const ANYWHERE: [&str; 2] = ["--http", "127.0.0.1:0"];
 
 /// A relay that runs and can be asked.
@@ -100,14 +96,6 @@ impl Watched {
 fn value(text: &str, series: &str) -> Option<f64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(series));
     lines.find_map(|rest| rest.strip_prefix(' ')?.parse().ok())
-}
-
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + LIMIT;
-    while !holds() {
-        assert!(Instant::now() < until, "not within {LIMIT:?}: {what}");
-        thread::sleep(POLL);
-    }
 }
 
 #[test]

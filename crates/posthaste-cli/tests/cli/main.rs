@@ -11,6 +11,7 @@ mod destination;
 mod harness;
 mod http;
 mod init;
+mod payloads;
 mod purge;
 mod relay;
 mod relays;

@@ -28,6 +28,8 @@ mod nats;
 mod null;
 #[cfg(any(feature = "_aws", feature = "pubsub"))]
 mod outcome;
+#[cfg(feature = "compression")]
+mod payloads;
 #[cfg(feature = "pubsub")]
 mod pubsub;
 #[cfg(feature = "rabbitmq")]
@@ -94,6 +96,11 @@ const TESTS: &[Tests] = &[
     Tests {
         rows: null::rows,
         trials: Vec::new,
+    },
+    #[cfg(feature = "compression")]
+    Tests {
+        rows: payloads::rows,
+        trials: payloads::trials,
     },
     #[cfg(feature = "pubsub")]
     Tests {

@@ -1,6 +1,7 @@
-//! moto for tests: a server that speaks SNS, Kinesis, and SQS for what SNS delivers, from PyPI.
+//! moto for tests: a server that speaks SNS, Kinesis, S3, and SQS for what SNS delivers, from PyPI.
 
 mod kinesis;
+mod s3;
 mod sns;
 
 use std::path::PathBuf;

@@ -40,8 +40,8 @@ impl Waiting {
 
     /// The place of this name, as [`name_of`](Self::name_of), or a topic with all its parts.
     fn place_named(&self, name: &str) -> Result<PausedPart, Place> {
-        let part = name.rsplit_once('/').filter(|_| self.parts.is_some());
-        let part = part.and_then(|(topic, part)| Some((topic, part.parse().ok()?)));
+        let part = name.rsplit_once('/').zip(self.parts.as_ref());
+        let part = part.and_then(|((topic, part), parts)| Some((topic, parts.named(part)?)));
         let Some((topic_name, part)) = part else {
             return Err(Place(key_hash(name)));
         };
@@ -113,9 +113,9 @@ impl Waiting {
 
     /// The place in words.
     fn name_of(&self, event: &StoredEvent, router: &Router) -> String {
-        match self.part_of(event, router) {
+        match self.parts.as_ref().zip(self.part_of(event, router)) {
             None => router.topic_of(event).into_owned(),
-            Some((record, part)) => format!("{}/{part}", record.topic()),
+            Some((parts, (record, part))) => format!("{}/{}", record.topic(), parts.name(part)),
         }
     }
 

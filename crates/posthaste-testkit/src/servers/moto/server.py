@@ -33,8 +33,8 @@ Queue.approximate_number_of_messages_not_visible = 0
 # The same of each record.
 Shard.get_max_sequence_number = lambda shard: next(reversed(shard.records), 0)
 
-# Of a request. AWS reads none that is much larger than a service takes.
-BYTES_MAX = 8 << 20
+# Of a request. AWS reads none that is much larger than a service takes; objects may be larger.
+BYTES_MAX, OBJECT_BYTES_MAX = 8 << 20, 80 << 20
 # By stream, the codes that the records of a key are refused with.
 refused = {}
 # By a text in their body, how requests fail.
@@ -122,7 +122,8 @@ def application(moto):
         path = environ["PATH_INFO"]
         size = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(size)
-        if size > BYTES_MAX:
+        is_object = environ["REQUEST_METHOD"] == "PUT"
+        if size > (OBJECT_BYTES_MAX if is_object else BYTES_MAX):
             start_response("413 Request Entity Too Large", [("Content-Length", "0")])
             return []
         is_own = environ["REQUEST_METHOD"] == "GET"
@@ -133,7 +134,7 @@ def application(moto):
                 if text.encode() in body:
                     return fail(text, fault, moto, environ, start_response)
             return moto(environ, start_response)
-        query = dict(parse_qsl(environ["QUERY_STRING"]))
+        query = dict(parse_qsl(environ["QUERY_STRING"], keep_blank_values=True))
         if path.startswith(QUEUE):
             told = messages(path.removeprefix(QUEUE))
         elif path.startswith(REFUSE):

@@ -184,7 +184,25 @@ impl AwsClient {
         serde_json::from_str(&text).expect("JSON of the server")
     }
 
+    /// Asks S3 about a path, and answers status and body.
+    pub(in crate::servers) fn ask_s3(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> (u16, Vec<u8>) {
+        self.exchange(&format!("{method} /{path} HTTP/1.1\r\n"), "s3", body)
+    }
+
     fn send(&self, head: &str, service: &str, body: &str) -> (u16, String) {
+        let (status, answer) = self.exchange(head, service, body);
+        (
+            status,
+            String::from_utf8(answer).expect("an answer in UTF-8"),
+        )
+    }
+
+    fn exchange(&self, head: &str, service: &str, body: &str) -> (u16, Vec<u8>) {
         let mut stream =
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("connect to the server");
         stream.set_read_timeout(Some(LIMIT)).expect("a time limit");
@@ -202,14 +220,16 @@ impl AwsClient {
             .expect("ask the server");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("read the answer");
-        let answer = String::from_utf8(answer).expect("an answer in UTF-8");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a whole answer");
+        let mut windows = answer.windows(4);
+        let end = windows.position(|bytes| bytes == b"\r\n\r\n");
+        let body = answer.split_off(end.expect("a whole answer") + 4);
+        let head = String::from_utf8_lossy(&answer);
         let status = head
             .split(' ')
             .nth(1)
             .and_then(|status| status.parse().ok());
         assert!(!head.to_ascii_lowercase().contains("chunked"), "{head}");
-        (status.expect("a status"), body.to_owned())
+        (status.expect("a status"), body)
     }
 }
 

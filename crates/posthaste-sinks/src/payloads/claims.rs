@@ -1,0 +1,177 @@
+//! The payloads that a lane stores before it hands their events on.
+//!
+//! An event that waits for longer than an answer may take is put off, and its payload goes on being
+//! stored: it is sent when its turn comes again.
+
+use std::{collections::HashMap, future::pending, panic::resume_unwind, sync::Arc, time::Duration};
+
+use posthaste_engine::{EventRef, Outcome, Record};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    claim::{Claim, ClaimCheck},
+    storage::Fault,
+};
+
+/// Objects that are written at once: as many as hide the time of an answer.
+const AT_ONCE_MAX: usize = 8;
+/// Bytes of these payloads; a larger one is alone.
+const BYTES_MAX: usize = 16 << 20;
+/// Ends that are remembered until their event comes again.
+const ENDED_MAX: usize = 1_000;
+/// For how long. It must be nothing beside the age at which somebody removes objects.
+const ENDED_FOR: Duration = Duration::from_secs(600);
+
+/// The next step of a record.
+pub(super) enum Step {
+    /// It is handed on with this claim.
+    Ready(Claim),
+    /// It is not sent.
+    Answered(Outcome),
+    Wait,
+}
+
+pub(super) struct Claims {
+    check: Arc<ClaimCheck>,
+    destination: Arc<str>,
+    /// A record is answered after this time.
+    patience: Duration,
+    uploads: JoinSet<(EventRef, Result<Claim, Fault>)>,
+    /// Payloads that are being stored, with their bytes.
+    under_way: HashMap<EventRef, usize>,
+    bytes: usize,
+    ended: HashMap<EventRef, (Instant, Result<Claim, Fault>)>,
+    /// Since when records wait, by ticket.
+    since: HashMap<u64, Instant>,
+    /// When the first of them has to be answered.
+    due: Option<Instant>,
+}
+
+impl Claims {
+    /// Those of a lane whose records have to be answered within this time.
+    pub(super) fn new(check: Arc<ClaimCheck>, destination: &str, limit: Duration) -> Self {
+        Self {
+            check,
+            destination: destination.into(),
+            // The sink needs the rest.
+            patience: limit / 2,
+            uploads: JoinSet::new(),
+            under_way: HashMap::new(),
+            bytes: 0,
+            ended: HashMap::new(),
+            since: HashMap::new(),
+            due: None,
+        }
+    }
+
+    /// Notes the time of those whose payload is to be stored.
+    pub(super) fn submitted(&mut self, batch: &[Record]) {
+        let now = Instant::now();
+        if self.since.len() > ENDED_MAX {
+            // Those that were answered behind a failure.
+            let long = self.patience * 4;
+            self.since.retain(|_, since| now - *since < long);
+        }
+        let wanted = batch.iter().filter(|record| self.check.wants(record));
+        self.since
+            .extend(wanted.map(|record| (record.ticket(), now)));
+    }
+
+    /// A round of steps begins.
+    pub(super) fn begin(&mut self) {
+        self.due = None;
+    }
+
+    /// The next step of a record; none if its payload is not to be stored.
+    pub(super) fn step(&mut self, record: &Record) -> Option<Step> {
+        if !self.check.wants(record) {
+            return None;
+        }
+        let now = Instant::now();
+        let step = self.step_at(record, now);
+        if !matches!(step, Step::Wait) {
+            self.since.remove(&record.ticket());
+        }
+        Some(step)
+    }
+
+    fn step_at(&mut self, record: &Record, now: Instant) -> Step {
+        let event = record.event().reference();
+        match self.ended.get(&event) {
+            Some((at, Ok(claim))) if now - *at < ENDED_FOR => {
+                return Step::Ready(claim.clone());
+            }
+            Some((_, Err(_))) => {
+                if let Some((_, Err(fault))) = self.ended.remove(&event) {
+                    return Step::Answered(fault.outcome());
+                }
+            }
+            _ => {}
+        }
+        let is_under_way = self.under_way.contains_key(&event) || self.store(event, record);
+        let since = self.since.get(&record.ticket()).copied().unwrap_or(now);
+        let due = since + self.patience;
+        if now < due {
+            self.due = Some(self.due.map_or(due, |other| other.min(due)));
+            return Step::Wait;
+        }
+        let size = record.value().map_or(0, <[u8]>::len);
+        Step::Answered(Outcome::later(match is_under_way {
+            true => format!("its payload of {size} bytes is still being stored"),
+            false => format!("its payload of {size} bytes waits until others are stored"),
+        }))
+    }
+
+    /// Begins to store the payload, if there is room.
+    fn store(&mut self, event: EventRef, record: &Record) -> bool {
+        let bytes = record.value().map_or(0, <[u8]>::len);
+        let has_room = self.under_way.len() < AT_ONCE_MAX && self.bytes + bytes <= BYTES_MAX;
+        if !has_room && !self.under_way.is_empty() {
+            return false;
+        }
+        self.bytes += bytes;
+        self.under_way.insert(event, bytes);
+        let unstored = self.check.unstored(record);
+        let (check, destination) = (Arc::clone(&self.check), Arc::clone(&self.destination));
+        self.uploads.spawn(async move {
+            let stored = check.store(&destination, unstored).await;
+            (event, stored)
+        });
+        true
+    }
+
+    /// Waits until another step of some record is possible. Cancel safe.
+    pub(super) async fn changed(&mut self) {
+        let due = async {
+            match self.due {
+                Some(due) => sleep_until(due).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            Some(ended) = self.uploads.join_next() => match ended {
+                Ok((event, stored)) => self.end(event, stored),
+                // A bug, and none that more events would survive.
+                Err(broken) => resume_unwind(broken.into_panic()),
+            },
+            () = due => {}
+        }
+    }
+
+    fn end(&mut self, event: EventRef, stored: Result<Claim, Fault>) {
+        self.bytes -= self.under_way.remove(&event).unwrap_or_default();
+        let now = Instant::now();
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.retain(|_, (at, _)| now - *at < ENDED_FOR);
+        }
+        if self.ended.len() >= ENDED_MAX
+            && let Some(one) = self.ended.keys().next().copied()
+        {
+            self.ended.remove(&one);
+        }
+        self.ended.insert(event, (now, stored));
+    }
+}
