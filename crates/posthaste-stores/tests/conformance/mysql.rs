@@ -116,6 +116,11 @@ impl Outbox for MysqlOutbox {
             .await;
     }
 
+    async fn make_relays_old(&self) {
+        self.run("update posthaste_relays set level = default")
+            .await;
+    }
+
     async fn age_parked(&self, by: Duration) {
         let by = by.as_micros();
         self.run(&format!(

@@ -177,6 +177,11 @@ impl Outbox for PostgresOutbox {
         block_in_place(|| self.database.psql(&older));
     }
 
+    async fn make_relays_old(&self) {
+        let old = "update posthaste.relays set level = default";
+        block_in_place(|| self.database.psql(old));
+    }
+
     async fn age_parked(&self, by: Duration) {
         let seconds = by.as_secs();
         let older = format!(

@@ -83,6 +83,12 @@ impl Outbox for SqliteOutbox {
             .unwrap();
     }
 
+    async fn make_relays_old(&self) {
+        self.connect()
+            .execute("update posthaste_relays set level = 0", [])
+            .unwrap();
+    }
+
     async fn age_parked(&self, by: Duration) {
         let by = by.as_micros();
         self.connect()

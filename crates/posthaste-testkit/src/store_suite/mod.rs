@@ -168,6 +168,12 @@ pub trait Outbox: Send + Sync {
     async fn migrate_to_the_future(&self) {
         panic!("the fixture declares `Migrations` and knows no future");
     }
+
+    /// Makes all registered relays look as those of the first version do
+    /// ([`Capability::Migrations`]).
+    async fn make_relays_old(&self) {
+        panic!("the fixture declares `Migrations` and knows no past");
+    }
 }
 
 /// A line of the audit, as [`Outbox::audit`] answers it.

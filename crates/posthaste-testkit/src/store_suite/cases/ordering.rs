@@ -30,6 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
         the_longest_topic_and_key_wait_and_come_back,
         what_was_set_aside_is_found_by_its_key,
         the_order_of_a_destination_stays,
+        relays_that_do_not_know_the_order_are_waited_for needs Migrations,
         what_was_skipped_is_adopted_by_one_of_another_order,
         what_was_skipped_is_adopted_by_one_that_orders_by_topic,
     ]
@@ -292,6 +293,29 @@ async fn the_order_of_a_destination_stays(bench: Bench) {
             assert!(reason.contains(part), "{reason}");
         }
     }
+}
+
+/// Their housekeeping would move the markers, and copy nothing of what waits there.
+async fn relays_that_do_not_know_the_order_are_waited_for(bench: Bench) {
+    let old = bench.register("relay-of-old", LONG).await;
+    bench.outbox.make_relays_old().await;
+    let relay = bench.register("relay-a", LONG).await;
+    let target = OrderBy::KeyAndTopic.target(ADDRESS);
+    let request = ClaimRequest {
+        address: &target,
+        ..whole(DESTINATION)
+    };
+    let claim = bench.store.claim(relay, &request).await;
+    let Err(StoreError::Unavailable { reason, .. }) = claim else {
+        panic!("expected Unavailable, got {claim:?}");
+    };
+    for part in ["`relay-of-old`", "`key-and-topic`", DESTINATION] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    let by_key = bench.claim(relay, "another", Start::Oldest).await;
+    owned(by_key);
+    bench.store.leave(old, Duration::ZERO).await.unwrap();
+    owned(bench.store.claim(relay, &request).await.unwrap());
 }
 
 async fn what_was_skipped_is_adopted_by_one_of_another_order(bench: Bench) {
