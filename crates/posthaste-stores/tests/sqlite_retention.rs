@@ -12,8 +12,9 @@ use std::{
 };
 
 use posthaste_engine::{
-    AfterFailure, Budget, ClaimOutcome, ClaimRequest, Claimed, HostIdentity, Housekeeping, Leases,
-    Ownership, Parking, Registration, Retention, Store,
+    Admin, AfterFailure, Budget, ClaimOutcome, ClaimRequest, Claimed, DeadAction, HostIdentity,
+    Housekeeping, Leases, Ownership, ParkedFilter, ParkedState, Parking, Registration, Retention,
+    Settlement, Store, StoredEvent,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init};
 use rusqlite::Connection;
@@ -54,6 +55,10 @@ impl Outbox {
     }
 
     async fn own(&self) -> Arc<dyn Claimed> {
+        self.own_at("null:").await
+    }
+
+    async fn own_at(&self, target: &str) -> Arc<dyn Claimed> {
         let registration = Registration {
             name: "relay".to_owned(),
             version: "1".to_owned(),
@@ -61,7 +66,7 @@ impl Outbox {
             lease: Duration::from_secs(600),
         };
         let relay = self.store.register(&registration).await.unwrap();
-        let request = ClaimRequest::all("default", "null:");
+        let request = ClaimRequest::all("default", target);
         match self.store.claim(relay, &request).await.unwrap() {
             ClaimOutcome::Owned(claim) => self.store.open(&claim).await.unwrap(),
             other => panic!("{other:?}"),
@@ -128,6 +133,55 @@ async fn a_writer_is_never_kept_waiting_and_loses_nothing() {
     let page = claimed.next(PLENTY).await.unwrap();
     assert_eq!(page.events.len() as i64, written);
     assert!(page.events[0].seq() > 20_000);
+}
+
+/// SQLite takes any bytes as text, and compares them.
+#[tokio::test]
+async fn followers_that_are_not_utf8_are_set_aside_and_not_lost() {
+    for (target, key) in [
+        ("null:", "k\u{fffd}"),
+        ("key-and-topic+null:", "t\u{fffd}\u{1f}k\u{fffd}"),
+    ] {
+        let outbox = Outbox::new().await;
+        let claimed = outbox.own_at(target).await;
+        outbox
+            .connect()
+            .execute_batch(
+                "with recursive n (i) as (select 1 union all select i + 1 from n where i < 3)
+                 insert into posthaste_outbox (topic, key, payload)
+                 select cast(x'74ff' as text), cast(x'6bff' as text), i from n",
+            )
+            .unwrap();
+        let page = claimed.next(PLENTY).await.unwrap();
+        let head = Parking {
+            event: page.events[0].clone(),
+            at: page.cursor_at(&page.events[0]),
+            attempts: 1,
+            kind: "invalid",
+            reason: String::new(),
+            next: AfterFailure::Dead,
+        };
+        claimed.park(&[head]).await.unwrap();
+        claimed.advance(&page.end, &[]).await.unwrap();
+        assert_eq!(outbox.keep_house().await.evacuated, 2, "{target}");
+        let filter = ParkedFilter {
+            key: Some("k\u{fffd}".to_owned()),
+            state: Some(ParkedState::Dead),
+            ..ParkedFilter::default()
+        };
+        let skipped = outbox.store.act(&filter, DeadAction::Skip).await;
+        assert_eq!(skipped.unwrap(), 1);
+        let mut delivered = Vec::new();
+        while let Some(copy) = claimed.due(10).await.unwrap().events.first() {
+            assert_eq!(copy.event.order_key(), Some(key));
+            delivered.push(copy.event.seq());
+            let settled = claimed.settle(copy.id, &Settlement::Delivered);
+            settled.await.unwrap();
+        }
+        let followers = page.events[1..].iter();
+        let followers: Vec<i64> = followers.map(StoredEvent::seq).collect();
+        assert_eq!(delivered, followers);
+    }
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use super::{
     error::classify,
     file::{FileId, identify, refuse_two_names},
     pause::Pause,
+    text,
 };
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
@@ -205,6 +206,7 @@ pub(super) fn open(
     let connection = Connection::open_with_flags(&config.path, flags).map_err(fail)?;
     PATIENCE.set(config.busy_timeout);
     connection.busy_handler(Some(wait_a_little)).map_err(fail)?;
+    text::add_function(&connection).map_err(fail)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     // The last one to close would checkpoint under an exclusive lock, which an application that
     // opens the file at that moment does not wait for.

@@ -38,6 +38,7 @@ mod settings;
 mod shares;
 mod side_read;
 mod status;
+mod text;
 mod watch;
 
 use std::sync::Arc;

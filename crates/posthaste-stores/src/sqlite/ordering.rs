@@ -5,24 +5,28 @@ use posthaste_engine::KEY_AND_TOPIC_TARGETS;
 /// A statement whose text has these filled in:
 ///
 /// - `{by_topic:d}`: whether a destination `d` keeps the order of a key and a topic;
-/// - `{order_key}`: the key of order of a row `o` at such a destination;
+/// - `{order_key}`: the key of order of a row `o` at the destination `d`;
 /// - `{is_key}`: whether the key of a copy `p` of the destination `d` is `:key`;
 /// - `{plain_key}`: that key. Texts may hold a NUL, where functions of texts end.
 pub(super) fn with_order(sql: &str) -> String {
     let mut sql = sql
         .replace(
             "{is_key}",
-            "p.key = iif({by_topic:d}, p.topic || char(31) || :key, :key)",
+            "p.key = iif({by_topic:d}, posthaste_text(p.topic) || char(31) || :key, :key)",
         )
         .replace(
             "{plain_key}",
-            "iif({by_topic:d}, cast(substr(cast(p.key as blob), length(cast(p.topic as blob)) + 2) \
-             as text), p.key)",
+            "iif({by_topic:d}, cast(substr(cast(p.key as blob), length(cast(posthaste_text(p.topic) as \
+              blob)) + 2) as text), p.key)",
+        )
+        .replace(
+            "{order_key}",
+            // `ORDER_KEY_SEPARATOR`.
+            "iif({by_topic:d}, posthaste_text(o.topic) || char(31), '') || posthaste_text(o.key)",
         );
     for alias in ["d", "n"] {
         let by_topic = format!("{alias}.url glob '{KEY_AND_TOPIC_TARGETS}*'");
         sql = sql.replace(&format!("{{by_topic:{alias}}}"), &by_topic);
     }
-    // `ORDER_KEY_SEPARATOR`.
-    sql.replace("{order_key}", "(o.topic || char(31) || o.key)")
+    sql
 }

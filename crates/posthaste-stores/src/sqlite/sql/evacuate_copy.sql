@@ -7,7 +7,7 @@ select m.destination_id, 'parked', 0, 'evacuated', 'waits for its turn behind an
        o.correlation_id, o.causation_id, o.tenant_id, o.traceparent, o.tracestate, o.inserted_at
 from posthaste_outbox as o cross join posthaste_destinations as d
 cross join posthaste_markers as m on m.destination_id = d.id
-    and m.key = iif({by_topic:d}, {order_key}, o.key) and m.seq < o.seq
+    and m.key = {order_key} and m.seq < o.seq
 where o.seq > :start and o.seq <= :stop and exists (
     select 1 from posthaste_parked as p
     where p.destination_id = m.destination_id and p.key = m.key and {holds_key})
