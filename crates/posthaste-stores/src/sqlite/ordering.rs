@@ -16,8 +16,8 @@ pub(super) fn with_order(sql: &str) -> String {
         )
         .replace(
             "{plain_key}",
-            "iif({by_topic:d}, cast(substr(cast(p.key as blob), length(cast(posthaste_text(p.topic) as \
-              blob)) + 2) as text), p.key)",
+            "iif({by_topic:d}, cast(substr(cast(p.key as blob), \
+             length(cast(posthaste_text(p.topic) as blob)) + 2) as text), p.key)",
         )
         .replace(
             "{order_key}",
