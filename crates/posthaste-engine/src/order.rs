@@ -1,4 +1,4 @@
-//! What the order of a destination's events is bound to.
+//! The order of a destination's events, and the keys that it binds.
 
 use std::borrow::Cow;
 

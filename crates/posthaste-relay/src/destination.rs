@@ -59,7 +59,7 @@ impl Destination {
         self
     }
 
-    /// What the store keeps of where its events go.
+    /// The address with the order before it, as the store keeps it.
     pub(crate) fn target(&self) -> String {
         self.order_by.target(&self.address)
     }

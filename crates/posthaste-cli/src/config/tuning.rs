@@ -107,7 +107,7 @@ pub(crate) struct DestinationTuning {
     /// Whether a dead event holds its key back: block or skip [default: block]
     #[arg(long, value_name = "POLICY", value_parser = on_dead)]
     pub(crate) on_dead: Option<OnDead>,
-    /// What order is kept by: key, or key-and-topic, where a key that waits at one topic goes on at
+    /// Order is kept by key, or by key-and-topic, where a key that waits at one topic goes on at
     /// the others. It is the destination's for good [default: key]
     #[arg(long, value_name = "ORDER", value_parser = order)]
     pub(crate) order: Option<OrderBy>,
