@@ -215,7 +215,11 @@ fn as_text(kind: &str, status: &StoreStatus, colours: bool) -> String {
         let rate = d.accepted_per_second.map_or_else(String::new, |rate| {
             format!("; {} a second", output::rate(rate))
         });
-        text.push_str(&format!("{name}: to {}{rate}\n", address(d)));
+        let order = match order_and_address(d).0 {
+            OrderBy::Key => String::new(),
+            order => format!(", in the order of {}", order.as_str()),
+        };
+        text.push_str(&format!("{name}: to {}{order}{rate}\n", address(d)));
         if let Some(error) = &d.last_error {
             // Without a relay it is the word of one that is gone.
             let when = match d.relay {

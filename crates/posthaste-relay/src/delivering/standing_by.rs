@@ -37,7 +37,7 @@ impl DestinationTask {
     /// Others deliver to another address: waits until other relays serve the destination than now,
     /// or none.
     pub(super) async fn stand_by_for_address(&self, address: &str, across: &mut AcrossClaims) {
-        let (name, ours) = (&self.destination.name, &self.destination.address);
+        let (name, ours) = (&self.destination.name, self.destination.target());
         let members = |across: &AcrossClaims| -> BTreeSet<Uuid> {
             let members = across.share.shares().members.iter();
             members.map(|member| member.registration).collect()

@@ -3,10 +3,10 @@
 -- lives when such a destination is claimed.
 
 alter table posthaste_markers
-    modify `key` varbinary(2050) not null;
+    modify `key` varbinary(2950) not null;
 
 alter table posthaste_parked
-    modify `key` varbinary(2050);
+    modify `key` varbinary(2950);
 
 -- The newest migration that a relay was built with. MySQL adds a column once.
 set @posthaste_level = (
