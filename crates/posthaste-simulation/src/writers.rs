@@ -171,7 +171,7 @@ impl BusinessTable {
         };
         // Some keys go to both topics.
         let topic = match topic_of(key.as_deref()) {
-            FULL if trace.one_in(3) => OTHERS,
+            FULL if n.is_multiple_of(3) => OTHERS,
             topic => topic,
         };
         let event = NewEvent {

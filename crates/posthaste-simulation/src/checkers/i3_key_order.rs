@@ -25,6 +25,9 @@ pub struct I3KeyOrder {
     may_shuffle: bool,
     /// Events that were left behind, by destination, ...
     left: HashSet<(usize, Uuid)>,
+    /// ... of those, which were not sent again since: a queue may have them, and hands them out
+    /// whenever it likes, also behind events of their key that went to another one, ...
+    sent_before: HashSet<(usize, Uuid)>,
     /// ... and are delivered after all, since a fail-over has forgotten it: behind later events.
     forgotten: HashSet<(usize, Uuid)>,
     /// Events that a crash or fail-over took from the database are not part of the remaining
@@ -47,6 +50,7 @@ impl I3KeyOrder {
             replays: scores(),
             delivered: Vec::new(),
             left: HashSet::new(),
+            sent_before: HashSet::new(),
             forgotten: HashSet::new(),
             lost: HashSet::new(),
             may_shuffle: false,
@@ -58,6 +62,7 @@ impl I3KeyOrder {
 impl Checker for I3KeyOrder {
     fn see(&mut self, _: At, seen: &Seen, _: &mut Vec<String>) {
         self.left.extend(seen.left_behind());
+        self.sent_before.extend(seen.left_behind());
         match seen {
             Seen::Committed {
                 id,
@@ -86,13 +91,18 @@ impl Checker for I3KeyOrder {
                 }
                 self.order.insert(*id, (orders, *n, *serialised));
             }
-            Seen::Delivered { place, id, .. }
-                if !self.forgotten.contains(&(*place, *id)) && !self.lost.contains(id) =>
-            {
-                self.delivered.push((*place, *id));
+            Seen::Delivered { place, id, .. } => {
+                let at = (*place, *id);
+                let late = self.forgotten.contains(&at) || self.sent_before.contains(&at);
+                if !late && !self.lost.contains(id) {
+                    self.delivered.push(at);
+                }
             }
             Seen::LostByTheServer { id } => {
                 self.lost.insert(*id);
+            }
+            Seen::Submitted { place, id, .. } => {
+                self.sent_before.remove(&(*place, *id));
             }
             Seen::RepeatsMayShuffle => self.may_shuffle = true,
             Seen::DatabaseDied { forgets: true } => {

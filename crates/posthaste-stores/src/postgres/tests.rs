@@ -364,8 +364,8 @@ fn the_plans_hold(database: &Database, rows: i64, leaf_bits: u8) {
         let (scans, _) = explain(database, &Kind::PageOfSlots.sql(1_000), &types, &some);
         let leaves = scans.iter().filter(|scan| scan.rows > 0).count();
         assert_eq!(leaves, 1, "{scans:#?}");
-        let side = format!("{page}, array['k1'], false");
-        let types = format!("{PAGE_TYPES}, text[], boolean");
+        let side = format!("{page}, array['k1'], false, false");
+        let types = format!("{PAGE_TYPES}, text[], boolean, boolean");
         let (scans, _) = explain(database, &Kind::SidePage.sql(1_000), &types, &side);
         let leaves = scans.iter().filter(|scan| scan.rows > 0).count();
         assert_eq!(leaves, 1, "{scans:#?}");

@@ -50,16 +50,16 @@ async fn schema_and_rights() {
         "denied"
     );
 
-    database.psql("delete from posthaste.migrations where version = 8");
+    database.psql("delete from posthaste.migrations where version = 9");
     assert_eq!(refused(&database.url(), "posthaste init").await, "schema");
-    let newer = "insert into posthaste.migrations values (8, 'places', 5), (9, 'future', 8)";
+    let newer = "insert into posthaste.migrations values (9, 'order_keys', 9), (10, 'future', 9)";
     database.psql(newer);
     checked(&database.url())
         .await
         .expect("a newer schema that allows this build");
     let told = init(&database.url(), &InitOptions::default()).await;
-    assert_eq!(told.unwrap().version, 9, "the database's, not the build's");
-    database.psql("insert into posthaste.migrations values (10, 'farther', 10)");
+    assert_eq!(told.unwrap().version, 10, "the database's, not the build's");
+    database.psql("insert into posthaste.migrations values (11, 'farther', 11)");
     assert_eq!(
         refused(&database.url(), "upgrade Posthaste").await,
         "schema"
@@ -436,7 +436,7 @@ async fn inits_at_once_agree_and_later_ones_change_what_may_change() {
     let done = futures_util::future::try_join_all(inits).await.unwrap();
     let mut applied: Vec<u32> = done.into_iter().flat_map(|done| done.applied).collect();
     applied.sort_unstable();
-    assert_eq!(applied, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(applied, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
 
     let store = store(&url);
     let relay = register(&store, "one").await;

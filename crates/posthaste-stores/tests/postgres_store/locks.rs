@@ -138,6 +138,6 @@ async fn of_two_that_create_the_schema_at_once_each_succeeds() {
     let (one, two) = tokio::join!(init(&url, &options), init(&url, &options));
     let mut applied = [one.unwrap().applied, two.unwrap().applied].concat();
     applied.sort_unstable();
-    assert_eq!(applied, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(applied, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     store(&url).check().await.unwrap();
 }

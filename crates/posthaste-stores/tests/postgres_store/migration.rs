@@ -159,7 +159,7 @@ async fn a_migration_beside_an_open_writer_delays_no_other_writer() {
             .unwrap();
     }
     open.batch_execute("commit").await.unwrap();
-    assert_eq!(migrating.await.unwrap().unwrap().applied, [5, 6, 7, 8]);
+    assert_eq!(migrating.await.unwrap().unwrap().applied, [5, 6, 7, 8, 9]);
     let claimed =
         super::support::open(&store(&database.url()), posthaste_engine::Start::Oldest).await;
     assert!(drain(&claimed, ALL).await.contains(&"open".to_owned()));
