@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 from moto.core.exceptions import JsonRESTError
 from moto.kinesis.models import KinesisBackend, Shard
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.sns.models import SNSBackend
 from moto.sqs.models import Queue, sqs_backends
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -32,6 +33,11 @@ Queue.approximate_number_of_messages_delayed = 0
 Queue.approximate_number_of_messages_not_visible = 0
 # The same of each record.
 Shard.get_max_sequence_number = lambda shard: next(reversed(shard.records), 0)
+
+# A request that subscribes meanwhile spoils the look, and the answer leaves the message out.
+SNSBackend._get_topic_subscriptions = lambda sns, topic: [
+    subscription for subscription in list(sns.subscriptions.values()) if subscription.topic == topic
+]
 
 # Of a request. AWS reads none that is much larger than a service takes; objects may be larger.
 BYTES_MAX, OBJECT_BYTES_MAX = 8 << 20, 80 << 20
