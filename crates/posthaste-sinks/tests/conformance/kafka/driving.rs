@@ -37,7 +37,7 @@ pub(super) async fn lane_with(sink: &Arc<dyn Sink>, spec: LaneSpec) -> Box<dyn L
 /// A lane that gives a busy machine the time to make and to look up many topics.
 pub(super) fn patient() -> LaneSpec {
     LaneSpec {
-        publish_timeout: Duration::from_secs(20),
+        publish_timeout: Duration::from_secs(40),
         ..lane_spec(1)
     }
 }
