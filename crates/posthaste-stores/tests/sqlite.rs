@@ -910,7 +910,10 @@ async fn the_second_schema_is_migrated_with_its_progress() {
         )
         .unwrap();
     let report = init(&url(&path), InitOptions::default()).await.unwrap();
-    assert_eq!((report.applied, report.version), (vec![3, 4, 5, 6, 7], 7));
+    assert_eq!(
+        (report.applied, report.version),
+        (vec![3, 4, 5, 6, 7, 8], 8)
+    );
     let store = SqliteStore::new(&url(&path)).unwrap();
     store.check().await.unwrap();
     let lines = store.hand_overs(10).await.unwrap();
@@ -989,6 +992,13 @@ async fn every_statement_prepares_and_polls_use_indexes() {
         let text = parts
             .iter()
             .fold(text, |text, (name, part, _)| text.replace(name, part));
+        // As for a destination that keeps the order of keys; `ordering.rs` prepares them whole.
+        let text = text
+            .replace("{by_topic:d}", "0")
+            .replace("{by_topic:n}", "0")
+            .replace("{order_key}", "o.key")
+            .replace("{plain_key}", "p.key")
+            .replace("{is_key}", "p.key = :key");
         if let Err(error) = connection.prepare(&text) {
             panic!("{}: {error}", path.display());
         }

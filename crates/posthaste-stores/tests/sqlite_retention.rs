@@ -149,7 +149,7 @@ async fn followers_that_are_not_utf8_are_set_aside_and_not_lost() {
             .execute_batch(
                 "with recursive n (i) as (select 1 union all select i + 1 from n where i < 3)
                  insert into posthaste_outbox (topic, key, payload)
-                 select cast(x'74ff' as text), cast(x'6bff' as text), i from n",
+                 select cast(x'74ff' as text), cast(x'6bff' as text), 'x' from n",
             )
             .unwrap();
         let page = claimed.next(PLENTY).await.unwrap();

@@ -57,6 +57,7 @@ fn the_fields_are_those_of_the_contract() {
             "name",
             "kind",
             "address",
+            "order",
             "state",
             "paused_places",
             "pending",

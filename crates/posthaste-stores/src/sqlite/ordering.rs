@@ -30,3 +30,33 @@ pub(super) fn with_order(sql: &str) -> String {
     }
     sql
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::with_order;
+    use crate::sqlite::{InitOptions, holds_key::with_holds_key, live::with_live, sql, text};
+
+    #[test]
+    fn each_statement_with_such_a_part_prepares() {
+        let database = Connection::open_in_memory().unwrap();
+        let schema = sql(InitOptions::default()).unwrap();
+        database.execute_batch(&schema).unwrap();
+        text::add_function(&database).unwrap();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sqlite/sql");
+        let mut prepared = 0;
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let statement = std::fs::read_to_string(&path).unwrap();
+            let whole = with_order(&statement);
+            if whole != statement {
+                let whole = with_live(&with_holds_key(&whole));
+                let result = database.prepare(&whole);
+                result.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                prepared += 1;
+            }
+        }
+        assert_eq!(prepared, 6);
+    }
+}
