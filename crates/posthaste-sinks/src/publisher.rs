@@ -13,7 +13,7 @@
 //! - on a thread ([`WorkerLane::start_thread`]), where each call blocks. A thread is no publisher:
 //!   it loops over its [`FarEnd`].
 
-#[cfg(feature = "_http")]
+#[cfg(any(feature = "_aws", feature = "http", feature = "pubsub"))]
 mod ending;
 mod far_end;
 mod in_place;
@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use posthaste_engine::LaneRecords;
 
-#[cfg(feature = "_http")]
+#[cfg(any(feature = "_aws", feature = "http", feature = "pubsub"))]
 pub(crate) use ending::Ending;
 pub use far_end::FarEnd;
 pub use in_place::{InPlaceLane, InPlacePublisher};

@@ -1,5 +1,7 @@
 //! TCP connections of the clients that are our own, with or without TLS.
 
+#[cfg(any(feature = "_aws", feature = "http", feature = "pubsub"))]
+mod driver;
 #[cfg(feature = "_http")]
 mod kept_tls;
 mod read_mark;
@@ -15,6 +17,8 @@ use tokio::{
 
 use crate::address::authority::Host;
 
+#[cfg(any(feature = "_aws", feature = "http", feature = "pubsub"))]
+pub(crate) use driver::Driver;
 #[cfg(feature = "_http")]
 pub(crate) use kept_tls::KeptTls;
 pub(crate) use read_mark::ReadMark;
@@ -94,6 +98,22 @@ pub(crate) async fn connect(
     prepare(&stream, patience)
         .map_err(|error| TransportError::io("setting up the socket", &error))?;
     Ok(stream)
+}
+
+/// As [`connect`], with TLS if that is given: then the peer has to prove that it is `host`, a name
+/// or an address, which may stand in brackets.
+#[cfg(any(feature = "_aws", feature = "claim-check", feature = "pubsub"))]
+pub(crate) async fn dial(
+    host: &str,
+    address: &str,
+    tls: Option<&KeptTls>,
+    patience: Duration,
+) -> Result<Box<dyn Stream>, TransportError> {
+    let stream = connect(address, patience).await?;
+    Ok(match tls {
+        None => Box::new(stream),
+        Some(tls) => Box::new(tls.wrap(host.trim_matches(['[', ']']), stream).await?),
+    })
 }
 
 fn prepare(stream: &TcpStream, patience: Duration) -> io::Result<()> {

@@ -28,13 +28,10 @@ use hyper::{
     header::HOST,
 };
 use hyper_util::rt::TokioIo;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 
 use super::fault::CallFault;
-use crate::transport::{self, KeptTls, Stream};
+use crate::transport::{self, Driver, KeptTls};
 
 /// Bytes of an answer at the most. One to 500 events has some 100 000.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -75,17 +72,9 @@ struct Server {
 /// Dropping it destroys the socket: what the kernel had not sent yet is thrown away.
 #[derive(Debug)]
 struct Connection {
+    // Before the sender, whose end would be one in order.
+    driver: Driver,
     sender: SendRequest<Full<Bytes>>,
-    /// None once it ends by itself.
-    driver: Option<JoinHandle<()>>,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Some(driver) = &self.driver {
-            driver.abort();
-        }
-    }
 }
 
 /// The end of a request.
@@ -238,33 +227,20 @@ impl Pool {
 
     async fn connect_to(&self, server: &Server) -> Result<Connection, CallFault> {
         let address = format!("{}:{}", server.host, server.port);
-        let stream = transport::connect(&address, self.acknowledgement).await?;
-        let stream: Box<dyn Stream> = match server.is_encrypted {
-            false => Box::new(stream),
-            true => {
-                let name = server.host.trim_matches(['[', ']']);
-                Box::new(self.tls.wrap(name, stream).await?)
-            }
-        };
+        let tls = server.is_encrypted.then_some(&*self.tls);
+        let stream = transport::dial(&server.host, &address, tls, self.acknowledgement).await?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) =
             handshake.map_err(|error| CallFault::connection(format!("beginning HTTP: {error}")))?;
-        let driver = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to AWS ended");
-            }
-        });
-        Ok(Connection {
-            sender,
-            driver: Some(driver),
-        })
+        let driver = Driver::start(connection, "AWS");
+        Ok(Connection { sender, driver })
     }
 }
 
 impl Connection {
     /// Takes leave of a server to which no request is under way: it reads an end, not a reset.
-    fn close(mut self) {
-        self.driver = None;
+    fn close(self) {
+        self.driver.let_go();
     }
 
     async fn ask(mut self, request: Request<Full<Bytes>>) -> Exchange {

@@ -17,7 +17,6 @@ use jiff::Timestamp;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpStream, lookup_host},
-    task::JoinHandle,
     time::{Instant, timeout_at},
 };
 
@@ -30,7 +29,7 @@ use super::{
 };
 use crate::{
     address::authority::Host,
-    transport::{self, KeptTls, Stream},
+    transport::{self, Driver, KeptTls, Stream},
 };
 
 /// Bytes of an answer's head at the most. Servers send hundreds.
@@ -68,9 +67,9 @@ pub(super) struct Dialer {
 /// A connection to the endpoint. Dropping it destroys the socket: what the kernel had not sent yet
 /// is thrown away.
 pub(super) struct Connection {
+    // Before the sender, whose end would be one in order.
+    driver: Driver,
     sender: SendRequest<Full<Bytes>>,
-    /// None once it ends by itself.
-    driver: Option<JoinHandle<()>>,
     /// The address at its other end: the endpoint's, or a proxy's.
     pub(super) peer: SocketAddr,
 }
@@ -208,14 +207,10 @@ impl Dialer {
             .await;
         let (sender, connection) =
             handshake.map_err(|error| HostFault::connection(format!("beginning HTTP: {error}")))?;
-        let driver = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to an endpoint ended");
-            }
-        });
+        let driver = Driver::start(connection, "an endpoint");
         Ok(Connection {
             sender,
-            driver: Some(driver),
+            driver,
             peer: address,
         })
     }
@@ -295,8 +290,8 @@ impl Connection {
     }
 
     /// Takes leave of a server to which no request is under way: it reads an end, not a reset.
-    pub(super) fn close(mut self) {
-        self.driver = None;
+    pub(super) fn close(self) {
+        self.driver.let_go();
     }
 
     /// Sends a request and reads its answer. Takes as long as it takes: the caller sets the limit.
@@ -328,14 +323,6 @@ impl Connection {
                 Exchange::Answered(answer, is_whole.then_some(self))
             }
             Err(error) => Exchange::Broken(HostFault::broken(&error)),
-        }
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Some(driver) = &self.driver {
-            driver.abort();
         }
     }
 }

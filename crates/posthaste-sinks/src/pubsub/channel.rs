@@ -13,10 +13,7 @@ use hyper::{
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, TE, USER_AGENT},
 };
 use posthaste_engine::Cause;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 
 use super::{
     dial::dial,
@@ -27,7 +24,7 @@ use super::{
 };
 use crate::{
     requests::{endpoint::Endpoint, refusal::Refusal, target::Way},
-    transport::KeptTls,
+    transport::{Driver, KeptTls},
 };
 
 /// Bytes of an answer at the most. One to a thousand events has some 20 000.
@@ -61,17 +58,9 @@ struct Pool {
 
 /// Dropping it destroys the socket: what the kernel had not sent yet is thrown away.
 struct Connection {
+    // Before the sender, whose end would be one in order.
+    driver: Driver,
     sender: SendRequest<Bytes>,
-    /// None once it ends by itself.
-    driver: Option<JoinHandle<()>>,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Some(driver) = &self.driver {
-            driver.abort();
-        }
-    }
 }
 
 /// The end of a call.
@@ -242,26 +231,19 @@ impl Pool {
             let reason = format!("beginning HTTP/2: {error}");
             Refusal::of_service(Cause::Connection, reason)
         })?;
-        let driver = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to Pub/Sub ended");
-            }
-        });
-        Ok(Connection {
-            sender,
-            driver: Some(driver),
-        })
+        let driver = Driver::start(connection, "Pub/Sub");
+        Ok(Connection { sender, driver })
     }
 }
 
 impl Connection {
     fn has_ended(&self) -> bool {
-        self.driver.as_ref().is_none_or(JoinHandle::is_finished)
+        self.driver.has_ended()
     }
 
     /// Takes leave of a server to which no call is under way: it reads an end, not a reset.
-    fn close(mut self) {
-        self.driver = None;
+    fn close(self) {
+        self.driver.let_go();
     }
 
     async fn ask(&mut self, request: Request<()>, body: Bytes) -> Exchange {

@@ -15,15 +15,9 @@ pub(super) async fn dial(
     tls: Option<&KeptTls>,
     acknowledgement: Duration,
 ) -> Result<Box<dyn Stream>, Refusal> {
-    let dialing = async {
-        let stream = transport::connect(&endpoint.address(), acknowledgement).await?;
-        let stream: Box<dyn Stream> = match tls {
-            None => Box::new(stream),
-            Some(tls) => Box::new(tls.wrap(&endpoint.host.name, stream).await?),
-        };
-        Ok(stream)
-    };
-    dialing.await.map_err(|error: TransportError| {
+    let (host, address) = (&endpoint.host.name, endpoint.address());
+    let dialing = transport::dial(host, &address, tls, acknowledgement);
+    dialing.await.map_err(|error| {
         let (cause, reason) = match error {
             TransportError::Connection(words) => (Cause::Connection, words),
             TransportError::Setup(words) => (Cause::Misconfigured, words),

@@ -18,7 +18,7 @@ use object_store::{
 };
 use tokio::time::timeout;
 
-use crate::transport::{self, KeptTls, Stream, TransportError};
+use crate::transport::{self, KeptTls, TransportError};
 
 /// Until there is a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -71,13 +71,13 @@ impl HttpService for Connections {
 impl Connections {
     async fn ask(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
         let (server, request) = of_hyper(request)?;
-        let connecting = timeout(CONNECT_LIMIT, self.connect(&server)).await;
-        let stream = connecting.unwrap_or_else(|_| {
-            let address = server.address();
-            Err(CallError(format!(
-                "connecting to {address}: no answer within {CONNECT_LIMIT:?}"
-            )))
-        })?;
+        let address = server.address();
+        let tls = server.is_encrypted.then_some(&*self.0);
+        let dialing = transport::dial(&server.host, &address, tls, ACKNOWLEDGEMENT);
+        let stream = timeout(CONNECT_LIMIT, dialing).await.map_err(|_| {
+            let reason = format!("connecting to {address}: no answer within {CONNECT_LIMIT:?}");
+            CallError(reason)
+        })??;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| broken(&error))?;
         let exchange = async {
@@ -90,17 +90,6 @@ impl Connections {
             answer = &mut exchange => answer,
             // Its end is told to the exchange.
             _ = &mut connection => exchange.await,
-        }
-    }
-
-    async fn connect(&self, server: &Server) -> Result<Box<dyn Stream>, CallError> {
-        let stream = transport::connect(&server.address(), ACKNOWLEDGEMENT).await?;
-        match server.is_encrypted {
-            false => Ok(Box::new(stream)),
-            true => {
-                let name = server.host.trim_matches(['[', ']']);
-                Ok(Box::new(self.0.wrap(name, stream).await?))
-            }
         }
     }
 }
