@@ -180,11 +180,15 @@ impl Directory {
                 (Answer::NotYet, true)
             }
         };
-        if is_due && topic.asked == Asked::No {
-            topic.asked = Asked::Waiting;
-            known.waiting.push_back(name.into());
+        if is_due {
+            known.ask(name);
         }
         answer
+    }
+
+    /// Has this topic asked for; the former answer counts until then.
+    pub(super) fn ask_again(&self, name: &str) {
+        self.known().ask(name);
     }
 
     /// How many partitions a topic has. If that was never known, the cluster is asked.
@@ -324,6 +328,16 @@ impl KnownTopics {
             if let EntryState::Known { in_doubt, .. } = &mut topic.state {
                 *in_doubt = doubt;
             }
+        }
+    }
+
+    /// The topic waits to be asked for, unless it does already.
+    fn ask(&mut self, name: &str) {
+        if let Some(topic) = self.topics.get_mut(name)
+            && topic.asked == Asked::No
+        {
+            topic.asked = Asked::Waiting;
+            self.waiting.push_back(name.into());
         }
     }
 

@@ -315,6 +315,13 @@ impl Topics {
         }
     }
 
+    /// Has these topics asked for, which are believed until the answer comes.
+    pub(super) fn ask_again(&self, topics: &BTreeSet<usize>) {
+        for &index in topics {
+            self.directory.ask_again(&self.topics[index].name);
+        }
+    }
+
     /// Some partition's leader does not answer. Others may have been on the same broker: lanes to
     /// come look before they send.
     pub(super) fn doubt_leaders(&self) {

@@ -17,6 +17,7 @@ mod gathering;
 mod progress;
 mod progress_topic;
 mod reading;
+mod slow;
 mod taking_over;
 mod worker;
 
@@ -43,6 +44,7 @@ use super::{
 };
 use crate::publisher::{InPlacePublisher, Publisher, RecordsOf};
 use progress::Progress;
+use slow::Slow;
 use worker::{Transaction, TransactionWorker};
 
 pub(super) use progress_topic::{IfAbsent, LogContext, client, ensure};
@@ -78,6 +80,8 @@ pub(super) struct TransactionalPublisher {
     progress_partition: Option<i32>,
     /// Slots of the records that the open transaction sends, by their places in it.
     sent: Vec<usize>,
+    /// None: no transaction is open.
+    slow: Option<Slow>,
     alone: bool,
     /// Records of it that were refused or thrown away, by their places in it; handled when it has
     /// ended.
@@ -136,6 +140,7 @@ impl TransactionalPublisher {
             topics: Topics::new(directory),
             progress_partition: None,
             sent: Vec::new(),
+            slow: None,
             alone: false,
             failing: Vec::new(),
             rotation: 0,
@@ -167,7 +172,10 @@ impl TransactionalPublisher {
         }
         self.failing.extend(failures);
         let failures = match transaction {
-            Some(_) => mem::take(&mut self.failing),
+            Some(_) => {
+                self.slow = None;
+                mem::take(&mut self.failing)
+            }
             None => Vec::new(),
         };
         match transaction {
@@ -226,15 +234,19 @@ impl Publisher for TransactionalPublisher {
         self.take_news(records);
         self.begin_transaction(records);
         if !records.has_ended() {
-            self.topics
-                .look_up(&self.client, self.publish_timeout, Instant::now());
+            let now = Instant::now();
+            self.ask_if_slow(records, now);
+            self.topics.look_up(&self.client, self.publish_timeout, now);
         }
         self.client
             .owes_since(records.oldest(), self.publish_timeout);
     }
 
     async fn changed(&mut self) {
-        self.topics.changed(self.client.shared()).await;
+        tokio::select! {
+            () = self.topics.changed(self.client.shared()) => {}
+            () = Slow::is_due(self.slow) => {}
+        }
     }
 }
 
@@ -272,6 +284,7 @@ impl InPlacePublisher for TransactionalPublisher {
         self.client.end();
         self.doubt_topics(records);
         self.sent.clear();
+        self.slow = None;
         records.end(fault);
     }
 

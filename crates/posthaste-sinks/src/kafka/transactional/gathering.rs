@@ -20,6 +20,7 @@ use super::{
         topics::{LookUpWait, Route, TopicPartition},
     },
     InTransaction, Records, TRANSACTION_EVENTS_MAX, TransactionalPublisher, id,
+    slow::Slow,
     worker::{Sending, Transaction, Written},
 };
 use crate::publisher::InPlacePublisher as _;
@@ -233,6 +234,7 @@ impl TransactionalPublisher {
             progress,
             alone: self.alone,
         };
+        self.slow = Some(Slow::begin(Instant::now()));
         // Without a receiver, the news that the producer has ended is on its way.
         let _ = self.transactions.send(transaction);
     }

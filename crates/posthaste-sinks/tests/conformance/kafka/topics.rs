@@ -1,7 +1,7 @@
 //! Topics in great number, and topics that change.
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Lane, Outcome, RejectionKind};
+use posthaste_engine::{Lane, Outcome, Record, RejectionKind};
 use posthaste_testkit::{
     long_form,
     servers::kafka::KafkaServer,
@@ -28,6 +28,7 @@ pub(super) fn trials() -> Vec<Trial> {
         a_broker_that_makes_topics_makes_many,
         a_topic_made_anew_with_fewer_partitions_is_named_and_looked_up_again,
         a_topic_made_anew_with_fewer_partitions_is_named_by_a_transaction,
+        a_transaction_for_a_partition_that_is_gone_names_its_topic,
     ]
 }
 
@@ -143,31 +144,42 @@ async fn a_broker_that_makes_topics_makes_many() {
 }
 
 async fn a_topic_made_anew_with_fewer_partitions_is_named_and_looked_up_again() {
-    shrink(|_| String::new()).await;
+    let topic = fresh_topic(KafkaServer::shared(), 6, &[]);
+    shrink(&topic, |_| String::new(), |record| record).await;
 }
 
 async fn a_topic_made_anew_with_fewer_partitions_is_named_by_a_transaction() {
-    shrink(transactional).await;
+    let topic = fresh_topic(KafkaServer::shared(), 6, &[]);
+    shrink(&topic, transactional, |record| record).await;
 }
 
-async fn shrink(options: fn(&str) -> String) {
+/// The broker tells of this topic before it tells of its progress topic (by the hashes of their
+/// names in Java): then the client asks it for the partition again and again.
+async fn a_transaction_for_a_partition_that_is_gone_names_its_topic() {
     let server = KafkaServer::shared();
-    let topic = fresh_topic(server, 6, &[]);
-    let address = format!("kafka://{}{}", server.bootstrap(), options(&topic));
+    create_topic(server, "cut", 6, &[]);
+    shrink("cut", transactional, |record| record.with_partition(5)).await;
+}
+
+/// A topic of six partitions that has one later. `behind`: the records that are submitted then.
+async fn shrink(topic: &str, options: fn(&str) -> String, behind: fn(Record) -> Record) {
+    let server = KafkaServer::shared();
+    let address = format!("kafka://{}{}", server.bootstrap(), options(topic));
     let sink = posthaste_sinks::open(&address).unwrap();
     let events = |first: usize| -> Vec<SuiteEvent> {
         let key = |n: usize| format!("key-{n}");
         let range = first..first + 60;
-        range.map(|n| event(&topic, Some(&key(n)), "x")).collect()
+        range.map(|n| event(topic, Some(&key(n)), "x")).collect()
     };
     let mut open = lane_with(&sink, patient()).await;
     open.take_over().await.unwrap();
     for outcome in submit(&mut open, records(&events(0), 0)).await.values() {
         assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
     }
-    server.delete_topic(&topic);
-    create_topic(server, &topic, 1, &[]);
-    let outcomes = submit(&mut open, records(&events(60), 0)).await;
+    server.delete_topic(topic);
+    create_topic(server, topic, 1, &[]);
+    let behind = records(&events(60), 0).into_iter().map(behind);
+    let outcomes = submit(&mut open, behind.collect()).await;
     open.abort().await;
     let reasons = outcomes.values().filter_map(|outcome| match outcome {
         Outcome::Unavailable(why) => Some(&why.reason),
