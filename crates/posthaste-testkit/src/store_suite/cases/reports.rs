@@ -80,7 +80,7 @@ async fn status_shows_which_places_live_relays_hold_back(bench: Bench) {
     tell(owner.relay, LONG, vec![old.clone(), new.clone()]).await;
     assert_eq!(shown().await, (2, vec![old.clone(), new.clone()]));
     let second = vec![place("u", 60, false), place("v", 1, false)];
-    tell(other, SHORT, second.clone()).await;
+    tell(other, LONG, second.clone()).await;
     let both = HeldPlace {
         held_for: Duration::from_secs(60),
         returns: false,
@@ -90,6 +90,7 @@ async fn status_shows_which_places_live_relays_hold_back(bench: Bench) {
     };
     let (held, places) = shown().await;
     assert_eq!((held, &places[..2]), (3, &[both, old.clone()][..]));
+    tell(other, SHORT, second).await;
     tokio::time::sleep(SHORT * 2).await;
     assert_eq!(shown().await, (2, vec![old, new]), "a lease is over");
     tell(owner.relay, LONG, Vec::new()).await;
