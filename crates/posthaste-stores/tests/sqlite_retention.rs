@@ -12,9 +12,9 @@ use std::{
 };
 
 use posthaste_engine::{
-    Admin, AfterFailure, Budget, ClaimOutcome, ClaimRequest, Claimed, DeadAction, HostIdentity,
-    Housekeeping, Leases, Ownership, ParkedFilter, ParkedState, Parking, Registration, Retention,
-    Settlement, Store, StoredEvent,
+    Admin, AfterFailure, Budget, ClaimOutcome, ClaimRequest, Claimed, DeadAction, DestinationState,
+    HostIdentity, Housekeeping, Leases, Ownership, Page, ParkedFilter, ParkedState, Parking,
+    Registered, Registration, Retention, Settlement, Store, StoredEvent,
 };
 use posthaste_stores::sqlite::{InitOptions, SqliteStore, init};
 use rusqlite::Connection;
@@ -59,13 +59,20 @@ impl Outbox {
     }
 
     async fn own_at(&self, target: &str) -> Arc<dyn Claimed> {
+        self.own_as(self.register().await, target).await
+    }
+
+    async fn register(&self) -> Registered {
         let registration = Registration {
             name: "relay".to_owned(),
             version: "1".to_owned(),
             host: HostIdentity::default(),
             lease: Duration::from_secs(600),
         };
-        let relay = self.store.register(&registration).await.unwrap();
+        self.store.register(&registration).await.unwrap()
+    }
+
+    async fn own_as(&self, relay: Registered, target: &str) -> Arc<dyn Claimed> {
         let request = ClaimRequest::all("default", target);
         match self.store.claim(relay, &request).await.unwrap() {
             ClaimOutcome::Owned(claim) => self.store.open(&claim).await.unwrap(),
@@ -135,6 +142,18 @@ async fn a_writer_is_never_kept_waiting_and_loses_nothing() {
     assert!(page.events[0].seq() > 20_000);
 }
 
+fn first_is_dead(page: &Page) -> Parking {
+    let first = &page.events[0];
+    Parking {
+        event: first.clone(),
+        at: page.cursor_at(first),
+        attempts: 1,
+        kind: "invalid",
+        reason: String::new(),
+        next: AfterFailure::Dead,
+    }
+}
+
 /// SQLite takes any bytes as text, and compares them.
 #[tokio::test]
 async fn followers_that_are_not_utf8_are_set_aside_and_not_lost() {
@@ -153,15 +172,7 @@ async fn followers_that_are_not_utf8_are_set_aside_and_not_lost() {
             )
             .unwrap();
         let page = claimed.next(PLENTY).await.unwrap();
-        let head = Parking {
-            event: page.events[0].clone(),
-            at: page.cursor_at(&page.events[0]),
-            attempts: 1,
-            kind: "invalid",
-            reason: String::new(),
-            next: AfterFailure::Dead,
-        };
-        claimed.park(&[head]).await.unwrap();
+        claimed.park(&[first_is_dead(&page)]).await.unwrap();
         claimed.advance(&page.end, &[]).await.unwrap();
         assert_eq!(outbox.keep_house().await.evacuated, 2, "{target}");
         let filter = ParkedFilter {
@@ -182,6 +193,36 @@ async fn followers_that_are_not_utf8_are_set_aside_and_not_lost() {
         let followers: Vec<i64> = followers.map(StoredEvent::seq).collect();
         assert_eq!(delivered, followers);
     }
+}
+
+#[tokio::test]
+async fn adopted_copies_that_are_not_utf8_are_found_by_their_key() {
+    let outbox = Outbox::new().await;
+    let relay = outbox.register().await;
+    let claimed = outbox.own_as(relay, "null:").await;
+    outbox
+        .connect()
+        .execute_batch(
+            "insert into posthaste_outbox (topic, key) values ('t', 'k');
+             insert into posthaste_outbox (topic, key) values (cast(x'74ff' as text), 'k')",
+        )
+        .unwrap();
+    let page = claimed.next(PLENTY).await.unwrap();
+    claimed.park(&[first_is_dead(&page)]).await.unwrap();
+    claimed.advance(&page.end, &[]).await.unwrap();
+    assert_eq!(outbox.keep_house().await.evacuated, 1);
+    outbox.store.leave(relay, Duration::ZERO).await.unwrap();
+    let removed = DestinationState::Removed;
+    let removed = outbox.store.set_destination("default", removed).await;
+    assert!(removed.unwrap());
+    outbox.own_at("key-and-topic+null:").await;
+    let skipped = ParkedFilter {
+        key: Some("k".to_owned()),
+        state: Some(ParkedState::Skipped),
+        ..ParkedFilter::default()
+    };
+    let adopted = outbox.store.act(&skipped, DeadAction::Retry).await;
+    assert_eq!(adopted.unwrap(), 2);
 }
 
 #[tokio::test]

@@ -7,13 +7,12 @@ use posthaste_engine::KEY_AND_TOPIC_TARGETS;
 /// - `{by_topic:d}`: whether a destination `d` keeps the order of a key and a topic;
 /// - `{order_key}`: the key of order of a row `o` at the destination `d`;
 /// - `{is_key}`: whether the key of a copy `p` of the destination `d` is `:key`;
-/// - `{plain_key}`: that key. Texts may hold a NUL, where functions of texts end.
+/// - `{plain_key}`: that key. Texts may hold a NUL, where functions of texts end;
+/// - `{before_key:n}`: what stands before it in the key of order at the destination `n`;
+/// - `{separator}`: [`posthaste_engine::ORDER_KEY_SEPARATOR`].
 pub(super) fn with_order(sql: &str) -> String {
     let mut sql = sql
-        .replace(
-            "{is_key}",
-            "p.key = iif({by_topic:d}, posthaste_text(p.topic) || char(31) || :key, :key)",
-        )
+        .replace("{is_key}", "p.key = {before_key:d} || :key")
         .replace(
             "{plain_key}",
             "iif({by_topic:d}, cast(substr(cast(p.key as blob), \
@@ -21,14 +20,16 @@ pub(super) fn with_order(sql: &str) -> String {
         )
         .replace(
             "{order_key}",
-            // `ORDER_KEY_SEPARATOR`.
-            "iif({by_topic:d}, posthaste_text(o.topic) || char(31), '') || posthaste_text(o.key)",
+            "iif({by_topic:d}, posthaste_text(o.topic) || {separator}, '') || posthaste_text(o.key)",
         );
     for alias in ["d", "n"] {
+        let before_key =
+            format!("iif({{by_topic:{alias}}}, posthaste_text(p.topic) || {{separator}}, '')");
+        sql = sql.replace(&format!("{{before_key:{alias}}}"), &before_key);
         let by_topic = format!("{alias}.url glob '{KEY_AND_TOPIC_TARGETS}*'");
         sql = sql.replace(&format!("{{by_topic:{alias}}}"), &by_topic);
     }
-    sql
+    sql.replace("{separator}", "char(31)")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 -- drawn again may be another event's, whose place a copy would take.
 update posthaste_parked as p
 set (destination_id, key) = (
-    select n.id, iif({by_topic:n}, p.topic || char(31), '') || {plain_key}
+    select n.id, {before_key:n} || {plain_key}
     from posthaste_destinations as d join posthaste_destinations as n on n.name = d.name
     where d.id = p.destination_id and n.state <> 'removed')
 where id in (

@@ -9,7 +9,7 @@ from (
                where o.destination_id = d.id and {live}) as live
     from posthaste_cursors as c join posthaste_destinations as d on d.id = c.destination_id
     union all
-    select d.name, d.state, iif({by_topic:d}, substr(m.key, instr(m.key, char(31)) + 1), m.key), m.seq, m.since, 1
+    select d.name, d.state, iif({by_topic:d}, substr(m.key, instr(m.key, {separator}) + 1), m.key), m.seq, m.since, 1
     from posthaste_markers as m join posthaste_destinations as d on d.id = m.destination_id
 ) as p
 where (select iif(typeof(o.inserted_at) = 'integer', o.inserted_at, 0)
