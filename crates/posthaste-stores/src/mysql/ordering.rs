@@ -3,7 +3,7 @@
 use posthaste_engine::KEY_AND_TOPIC_TARGETS;
 
 /// The key of order of a row `o`, at a destination that keeps the order of a key and a topic.
-/// Between them stands `ORDER_KEY_SEPARATOR`.
+/// [`ORDER_KEY_SEPARATOR`](posthaste_engine::ORDER_KEY_SEPARATOR) stands between them.
 pub(super) const TOPIC_AND_KEY: &str =
     "concat(cast(o.topic as binary), x'1f', cast(o.`key` as binary))";
 
@@ -12,7 +12,8 @@ pub(super) const TOPIC_AND_KEY: &str =
 /// - `{by_topic:d}`: whether a destination `d` keeps the order of a key and a topic;
 /// - `{order_key}`: the key of order of a row `o` at the destination `d`;
 /// - `{is_key}`: whether the key of a copy `p` of the destination `d` is `:key`;
-/// - `{plain_key}`: that key.
+/// - `{plain_key}`: that key;
+/// - `{separator}`: what stands in front of it in such a key of order.
 pub(super) fn with_order(sql: &str) -> String {
     let mut sql = sql
         .replace(
@@ -21,7 +22,7 @@ pub(super) fn with_order(sql: &str) -> String {
         )
         .replace(
             "{is_key}",
-            "p.`key` = if({by_topic:d}, concat(cast(p.topic as binary), x'1f', \
+            "p.`key` = if({by_topic:d}, concat(cast(p.topic as binary), {separator}, \
              cast(:key as binary)), cast(:key as binary))",
         )
         .replace(
@@ -32,5 +33,5 @@ pub(super) fn with_order(sql: &str) -> String {
         let by_topic = format!("{alias}.address like '{KEY_AND_TOPIC_TARGETS}%'");
         sql = sql.replace(&format!("{{by_topic:{alias}}}"), &by_topic);
     }
-    sql
+    sql.replace("{separator}", "x'1f'")
 }

@@ -6,7 +6,8 @@ use posthaste_engine::KEY_AND_TOPIC_TARGETS;
 ///
 /// - `{by_topic:d}`: whether a destination `d` keeps the order of a key and a topic;
 /// - `{order_key}`: the key of order of a row `o` at such a destination;
-/// - `{plain_key}`: the key of a copy `p` of the destination `d`.
+/// - `{plain_key}`: the key of a copy `p` of the destination `d`;
+/// - `{separator}`: [`posthaste_engine::ORDER_KEY_SEPARATOR`].
 pub(super) fn with_order(sql: &str) -> String {
     let mut sql = sql.replace(
         "{plain_key}",
@@ -18,6 +19,6 @@ pub(super) fn with_order(sql: &str) -> String {
             format!("pg_catalog.starts_with({alias}.address, '{KEY_AND_TOPIC_TARGETS}')");
         sql = sql.replace(&format!("{{by_topic:{alias}}}"), &by_topic);
     }
-    // `ORDER_KEY_SEPARATOR`.
-    sql.replace("{order_key}", "(o.topic || pg_catalog.chr(31) || o.key)")
+    sql.replace("{order_key}", "(o.topic || {separator} || o.key)")
+        .replace("{separator}", "pg_catalog.chr(31)")
 }

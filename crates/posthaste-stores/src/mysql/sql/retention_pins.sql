@@ -9,7 +9,7 @@ from (
     from posthaste_cursors as c join posthaste_destinations as d on d.id = c.destination_id
     union all
     select d.name, d.state,
-        if({by_topic:d}, substr(m.`key`, locate(x'1f', m.`key`) + 1), m.`key`), m.floor, m.since, 0, 1
+        if({by_topic:d}, substr(m.`key`, locate({separator}, m.`key`) + 1), m.`key`), m.floor, m.since, 0, 1
     from posthaste_markers as m join posthaste_destinations as d on d.id = m.destination_id
 ) as k
 where (

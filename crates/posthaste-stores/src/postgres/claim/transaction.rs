@@ -36,8 +36,6 @@ const RECUT_DONE: &str = include_str!("../sql/recut_done.sql");
 const COPIES_READ_AGAIN: &str = include_str!("../sql/copies_read_again.sql");
 const PASSED_NOTHING: &str = include_str!("../sql/passed_nothing.sql");
 const OLDER_RELAY: &str = include_str!("../sql/older_relay.sql");
-/// The first one that knows the order of a key and a topic.
-const LEVEL: i32 = 9;
 const DESTINATION_CREATE: &str = include_str!("../sql/destination_create.sql");
 
 /// A statement whose text has its fragments filled in.
@@ -340,6 +338,8 @@ impl ClaimTransaction for Transaction<'_> {
     }
 
     async fn older_relay(&self) -> Result<Option<String>, StoreError> {
+        /// The first one that knows the order of a key and a topic.
+        const LEVEL: i32 = 9;
         let rows = self
             .client
             .query_typed(OLDER_RELAY, &[(&LEVEL, Type::INT4)]);

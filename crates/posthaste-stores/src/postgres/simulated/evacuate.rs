@@ -41,12 +41,11 @@ pub(super) fn evacuate(
         for (of, key) in &moving {
             let marker = database.now.tables.markers.get(&(*of, key.clone()));
             let order = database.now.tables.order_of(*of);
-            let event = row.event.clone().ordered_by(order);
             let is_behind = marker.is_some_and(|marker| is_behind(marker, row));
-            if event.order_key() == Some(key) && is_behind {
+            if row.event.order_key_by(order) == Some(key) && is_behind {
                 found.push(Follower {
                     destination_id: *of,
-                    event,
+                    event: row.event.clone().ordered_by(order),
                 });
             }
         }

@@ -37,9 +37,8 @@ pub(super) fn pending_at(tables: &Tables, row: &OutboxRow) -> Vec<i64> {
         if cursor.is_some_and(|cursor| !has_passed(&cursor.position, row)) {
             return true;
         }
-        let event = row.event.clone().ordered_by(tables.order_of(id));
-        let marker = event.order_key();
-        let marker = marker.and_then(|key| tables.markers.get(&(id, key.to_owned())));
+        let key = row.event.order_key_by(tables.order_of(id));
+        let marker = key.and_then(|key| tables.markers.get(&(id, key.to_owned())));
         marker.is_some_and(|marker| {
             // Up to its floor retention has copied them.
             let behind = row.event.seq() > marker.position.floors.floor_min;

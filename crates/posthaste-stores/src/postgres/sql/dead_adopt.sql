@@ -34,7 +34,7 @@ with named as materialized (
     -- By their ids alone: a join may begin with all copies that there are.
     update posthaste.parked p
     set (destination_id, key) = (
-        select n.id, case when {by_topic:n} then p.topic || pg_catalog.chr(31) else '' end || {plain_key}
+        select n.id, case when {by_topic:n} then p.topic || {separator} else '' end || {plain_key}
         from posthaste.destinations d join posthaste.destinations n on n.name = d.name
         where d.id = p.destination_id and n.state <> 'removed')
     where p.state = 'skipped' and p.id = any(array(select l.id from left_over l))

@@ -14,7 +14,7 @@ with places as (
     ) c
     union all
     (select d.name, d.state,
-        case when {by_topic:d} then pg_catalog.substr(m.key, pg_catalog.strpos(m.key, pg_catalog.chr(31)) + 1)
+        case when {by_topic:d} then pg_catalog.substr(m.key, pg_catalog.strpos(m.key, {separator}) + 1)
             else m.key end,
         m.floor_min, m.since, true, null
     from posthaste.markers m join posthaste.destinations d on d.id = m.destination_id
