@@ -174,11 +174,17 @@ impl StoredEvent {
     /// delivered one after the other. It is that of markers, and of copies in the store.
     #[must_use]
     pub fn order_key(&self) -> Option<&str> {
+        self.order_key_by(self.order_by)
+    }
+
+    /// The key of order at a destination that keeps this order.
+    #[must_use]
+    pub fn order_key_by(&self, order_by: OrderBy) -> Option<&str> {
         let key = self.key()?;
-        match self.order_by {
+        match order_by {
             OrderBy::Key => Some(key),
             OrderBy::KeyAndTopic => {
-                let before = self.topic().len() + ORDER_KEY_SEPARATOR.len_utf8();
+                let before = self.topic().len() + ORDER_KEY_SEPARATOR.len();
                 let Span { start, len } = self.spans[Field::Key as usize];
                 let from = (start as usize).checked_sub(before)?;
                 let bytes = self.page.get(from..(start + len) as usize)?;
@@ -245,7 +251,7 @@ impl StoredEvent {
             .filter(|s| s.len != ABSENT)
             .map(|s| s.len as usize)
             .sum();
-        let separator = self.key().map_or(0, |_| ORDER_KEY_SEPARATOR.len_utf8());
+        let separator = self.key().map_or(0, |_| ORDER_KEY_SEPARATOR.len());
         held + separator + size_of::<Self>()
     }
 }

@@ -52,7 +52,7 @@ pub use plug_in::{
     AddressForm, Feature, NoSuchScheme, OptionDefault, OptionSpec, OptionValue, PlugIn, SinkMode,
     is_plain_name, nearest, parse_duration, parse_file_mode, shown,
 };
-pub use record::{GivenHeader, OwnHeaders, Record, RecordHeaders};
+pub use record::{GivenHeader, OwnHeaders, Record};
 pub use route::{
     DeliveryPolicy, DestinationRoutes, OnDead, Route, RouteAction, RouteDecision, RouteError,
     RouteMatch, Routes,

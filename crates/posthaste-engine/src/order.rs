@@ -19,7 +19,7 @@ pub enum OrderBy {
 
 /// Between topic and key in the key of order. A pair that is written alike with another one waits
 /// for it, which is harmless.
-pub const ORDER_KEY_SEPARATOR: char = '\u{1f}';
+pub const ORDER_KEY_SEPARATOR: &str = "\u{1f}";
 
 /// The targets of destinations of [`OrderBy::KeyAndTopic`] begin so.
 pub const KEY_AND_TOPIC_TARGETS: &str = "key-and-topic+";

@@ -228,6 +228,13 @@ impl Record {
         }
     }
 
+    /// The attributes of the event that it has, by the names of their headers; none where
+    /// [headers are given](Self::has_given_headers).
+    pub fn attributes(&self) -> impl Iterator<Item = (&'static str, &str)> + Clone {
+        let all = ATTRIBUTES.into_iter();
+        all.filter_map(|(name, field)| Some((name, self.attribute(field)?)))
+    }
+
     /// The headers without the event's attributes: those that were
     /// [added](Self::with_added_headers), then the event's own in their order, or those that were
     /// given.
@@ -252,12 +259,9 @@ impl Record {
     /// [`wire_id`](Self::wire_id) and [`timestamp`](Self::timestamp) in front of these, unless
     /// [headers are given](Self::has_given_headers).
     #[must_use]
-    pub fn headers(&self) -> RecordHeaders<'_> {
-        RecordHeaders {
-            record: self,
-            attribute: 0,
-            own: self.own_headers(),
-        }
+    pub fn headers(&self) -> impl Iterator<Item = (&str, Option<&str>)> + Clone {
+        let attributes = self.attributes().map(|(name, value)| (name, Some(value)));
+        attributes.chain(self.own_headers())
     }
 }
 
@@ -296,28 +300,6 @@ impl<'a> Iterator for OwnHeaders<'a> {
         };
         let (name, value) = given?;
         Some((name, value.as_deref()))
-    }
-}
-
-/// Walks a record's headers.
-#[derive(Debug, Clone)]
-pub struct RecordHeaders<'a> {
-    record: &'a Record,
-    attribute: usize,
-    own: OwnHeaders<'a>,
-}
-
-impl<'a> Iterator for RecordHeaders<'a> {
-    type Item = (&'a str, Option<&'a str>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while let Some(&(name, field)) = ATTRIBUTES.get(self.attribute) {
-            self.attribute += 1;
-            if let Some(value) = self.record.attribute(field) {
-                return Some((name, Some(value)));
-            }
-        }
-        self.own.next()
     }
 }
 

@@ -115,8 +115,7 @@ impl PageBuilder {
                 if at == Field::Key as usize {
                     text = self.key_of(text, fields.texts[Field::Topic as usize]);
                     // Right behind the topic: together they are the key of order.
-                    let mut separator = [0; ORDER_KEY_SEPARATOR.len_utf8()];
-                    self.put(ORDER_KEY_SEPARATOR.encode_utf8(&mut separator).as_bytes())?;
+                    self.put(ORDER_KEY_SEPARATOR.as_bytes())?;
                 }
                 *span = self.put(text.as_bytes())?;
             }

@@ -298,10 +298,8 @@ impl Inner {
     /// passed it over because its key waits.
     fn pending_at(&self, event: &StoredEvent) -> Vec<i64> {
         let marker = |id| {
-            let event = event.clone().ordered_by(self.tables.order_of(id));
-            self.tables
-                .markers
-                .get(&(id, event.order_key()?.to_owned()))
+            let key = event.order_key_by(self.tables.order_of(id))?;
+            self.tables.markers.get(&(id, key.to_owned()))
         };
         let kept = self.tables.kept_destinations().map(|(id, _)| id);
         let pending = kept.filter(|id| match (self.mode, marker(*id)) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use posthaste_engine::{Field, Outcome, Record, RejectionKind, wire_id_room};
+use posthaste_engine::{Outcome, Record, RejectionKind, wire_id_room};
 use prost::Message as _;
 
 use super::wire::{Attribute, PubsubMessage};
@@ -115,18 +115,8 @@ fn attributes(record: &Record) -> Result<Vec<Attribute>, Outcome> {
             &String::from_utf8_lossy(&occurred_at),
         );
     }
-    for (name, field) in [
-        ("type", Field::Type),
-        ("content-type", Field::ContentType),
-        ("correlation-id", Field::CorrelationId),
-        ("causation-id", Field::CausationId),
-        ("tenant-id", Field::TenantId),
-        ("traceparent", Field::Traceparent),
-        ("tracestate", Field::Tracestate),
-    ] {
-        if let Some(value) = record.attribute(field) {
-            add(&mut out, name, value);
-        }
+    for (name, value) in record.attributes() {
+        add(&mut out, name, value);
     }
     add_own(&mut out, record);
     match out.len() > ATTRIBUTES_MAX {
