@@ -258,7 +258,6 @@ impl Record {
     /// `id` and `occurred-at` are not text in the store; a sink renders them from
     /// [`wire_id`](Self::wire_id) and [`timestamp`](Self::timestamp) in front of these, unless
     /// [headers are given](Self::has_given_headers).
-    #[must_use]
     pub fn headers(&self) -> impl Iterator<Item = (&str, Option<&str>)> + Clone {
         let attributes = self.attributes().map(|(name, value)| (name, Some(value)));
         attributes.chain(self.own_headers())
