@@ -996,6 +996,8 @@ async fn every_statement_prepares_and_polls_use_indexes() {
         let text = text
             .replace("{by_topic:d}", "0")
             .replace("{by_topic:n}", "0")
+            .replace("{before_key:n}", "''")
+            .replace("{separator}", "''")
             .replace("{order_key}", "o.key")
             .replace("{plain_key}", "p.key")
             .replace("{is_key}", "p.key = :key");

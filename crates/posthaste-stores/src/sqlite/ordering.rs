@@ -20,7 +20,8 @@ pub(super) fn with_order(sql: &str) -> String {
         )
         .replace(
             "{order_key}",
-            "iif({by_topic:d}, posthaste_text(o.topic) || {separator}, '') || posthaste_text(o.key)",
+            "iif({by_topic:d}, posthaste_text(o.topic) || {separator}, '') \
+             || posthaste_text(o.key)",
         );
     for alias in ["d", "n"] {
         let before_key =

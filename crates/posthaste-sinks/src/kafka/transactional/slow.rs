@@ -2,8 +2,8 @@
 //!
 //! One of them may have been made anew with fewer partitions. The broker adds none of the others to
 //! a transaction; the client, for which such a partition may be about to come, asks it again and
-//! again, and does not look the topic up. What the cluster answers us, the client hears too: it
-//! gives up the records of partitions that are gone.
+//! again, and does not look the topic up. It hears the cluster's answer to us, too, and gives up
+//! the records of partitions that are gone.
 
 use std::{
     future,
