@@ -1,5 +1,7 @@
 //! Where relays deliver to: brokers and a file, which can fail.
 
+pub mod artemis;
+pub mod http;
 pub mod kafka;
 pub mod nats;
 pub mod rabbitmq;
@@ -51,6 +53,32 @@ pub trait Broker: Send + Sync {
     /// All of them, in order for each key.
     fn deliveries(&self) -> Vec<Delivery>;
 }
+
+/// What a [`Broker`] with a field `server` hands on to it.
+macro_rules! asks_its_server {
+    () => {
+        fn stop(&self) {
+            self.server.stop();
+        }
+
+        fn kill9(&self) {
+            self.server.kill9();
+        }
+
+        fn start_again(&self) {
+            self.server.start_again();
+        }
+
+        fn pause(&self) {
+            self.server.pause();
+        }
+
+        fn resume(&self) {
+            self.server.resume();
+        }
+    };
+}
+use asks_its_server;
 
 /// Time for the answer to a probe.
 const PROBE_LIMIT: Duration = Duration::from_millis(500);

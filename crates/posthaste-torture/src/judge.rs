@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::database::{Database, Fact, LOOSE, LOOSE_EVENTS_MAX};
 
 /// One delivered event.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Delivery {
     /// Its key.
     pub key: String,

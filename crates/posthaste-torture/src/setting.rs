@@ -6,7 +6,8 @@ use posthaste_testkit::servers::mysql::Version;
 
 use crate::{
     brokers::{
-        Brokered, Shared, Target, kafka::Kafka, nats::Nats, rabbitmq::RabbitMq, redis::Redis,
+        Brokered, Shared, Target, artemis::Artemis, http::Http, kafka::Kafka, nats::Nats,
+        rabbitmq::RabbitMq, redis::Redis,
     },
     faults::Fault,
     source::Source,
@@ -35,6 +36,10 @@ pub enum SinkKind {
     KafkaTransactional,
     /// The relays' wall clocks are wrong, drift and jump, unless the database goes by them.
     RabbitMq,
+    /// By AMQP 1.0: only time fences a relay's lanes.
+    Artemis,
+    /// Webhooks: only time fences a relay's lanes.
+    Http,
     /// Streams suppress repeats of the last two minutes.
     Nats,
     /// A script fences relays' lanes, and suppresses repeats of the last events.
@@ -56,7 +61,7 @@ pub struct Setting {
 
 impl Setting {
     /// Those that a run has, in turn.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::new(Postgres, SinkKind::Kafka),
         Self::new(Sqlite, SinkKind::File),
         Self::new(Postgres, SinkKind::RabbitMq),
@@ -67,6 +72,8 @@ impl Setting {
         Self::new(Mysql, SinkKind::Kafka),
         Self::new(Postgres, SinkKind::Nats),
         Self::new(MariaDb, SinkKind::RabbitMq),
+        Self::new(Postgres, SinkKind::Artemis),
+        Self::new(Postgres, SinkKind::Http),
     ];
 
     /// From this database to this destination.
@@ -83,6 +90,8 @@ impl Setting {
             SinkKind::Kafka => Arc::new(Brokered(Arc::new(kafka()))),
             SinkKind::KafkaTransactional => Arc::new(Brokered(Arc::new(kafka().transactional()))),
             SinkKind::RabbitMq => Arc::new(Brokered(Arc::new(RabbitMq::for_relays(relays)))),
+            SinkKind::Artemis => Arc::new(Brokered(Arc::new(Artemis::for_relays(relays)))),
+            SinkKind::Http => Arc::new(Brokered(Arc::new(Http::for_relays(relays)))),
             SinkKind::Nats => Arc::new(Brokered(Arc::new(Nats::for_relays(relays)))),
             SinkKind::Redis => Arc::new(Brokered(Arc::new(Redis::for_relays(relays)))),
             SinkKind::File => Arc::new(Shared::new()),
@@ -182,6 +191,8 @@ impl fmt::Display for Setting {
             SinkKind::Kafka => "Kafka",
             SinkKind::KafkaTransactional => "Kafka, transactional",
             SinkKind::RabbitMq => "RabbitMQ",
+            SinkKind::Artemis => "Artemis",
+            SinkKind::Http => "HTTP",
             SinkKind::Nats => "NATS",
             SinkKind::Redis => "Redis",
             SinkKind::File => "a file",

@@ -17,6 +17,10 @@ use posthaste_testkit::{
     servers::postgres::PostgresServer,
 };
 
+#[cfg(feature = "amqp10")]
+use posthaste_torture::brokers::artemis::Artemis;
+#[cfg(feature = "http")]
+use posthaste_torture::brokers::http::Http;
 #[cfg(feature = "kafka")]
 use posthaste_torture::brokers::kafka::Kafka;
 #[cfg(feature = "nats")]
@@ -134,6 +138,40 @@ async fn outages_of_redis_lose_and_park_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outages_of_redis_with_kills_and_crashes_lose_and_park_nothing() {
     outages_and_crashes_lose_and_park_nothing(redis()).await;
+}
+
+#[cfg(feature = "amqp10")]
+fn artemis() -> Arc<dyn Broker> {
+    Arc::new(Artemis::for_relays(0))
+}
+
+#[cfg(feature = "amqp10")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_artemis_lose_and_park_nothing() {
+    outages_lose_and_park_nothing(artemis()).await;
+}
+
+#[cfg(feature = "amqp10")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_artemis_with_kills_and_crashes_lose_and_park_nothing() {
+    outages_and_crashes_lose_and_park_nothing(artemis()).await;
+}
+
+#[cfg(feature = "http")]
+fn http() -> Arc<dyn Broker> {
+    Arc::new(Http::for_relays(0))
+}
+
+#[cfg(feature = "http")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_http_lose_and_park_nothing() {
+    outages_lose_and_park_nothing(http()).await;
+}
+
+#[cfg(feature = "http")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outages_of_http_with_kills_and_crashes_lose_and_park_nothing() {
+    outages_and_crashes_lose_and_park_nothing(http()).await;
 }
 
 #[cfg(feature = "rabbitmq")]

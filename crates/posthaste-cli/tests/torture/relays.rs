@@ -101,6 +101,32 @@ async fn several_relays_to_redis_lose_nothing_and_keep_order() {
     .await;
 }
 
+#[cfg(feature = "amqp10")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_relays_to_artemis_lose_nothing_and_keep_order() {
+    let faults = [Fault::Freeze, Fault::CutBroker, Fault::BrokerPause];
+    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
+    laps(
+        Setting::new(DatabaseKind::Postgres, SinkKind::Artemis),
+        sizes,
+        &faults,
+    )
+    .await;
+}
+
+#[cfg(feature = "http")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_relays_to_http_lose_nothing_and_keep_order() {
+    let faults = [Fault::Freeze, Fault::CutBroker, Fault::BrokerPause];
+    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
+    laps(
+        Setting::new(DatabaseKind::Postgres, SinkKind::Http),
+        sizes,
+        &faults,
+    )
+    .await;
+}
+
 /// The second one has the wall clock of another time.
 #[cfg(feature = "rabbitmq")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -225,6 +225,13 @@ impl ArtemisServer {
         ArtemisClient::new(self.port())
     }
 
+    /// The same by way of a proxy in front of [`Self::port`].
+    #[cfg(feature = "amqp10")]
+    #[must_use]
+    pub fn client_through(&self, proxy: &Proxy) -> ArtemisClient {
+        ArtemisClient::new(proxy.port())
+    }
+
     /// Kills the broker (`kill -9`), even while it is paused; returns when the process has ended.
     ///
     /// # Panics

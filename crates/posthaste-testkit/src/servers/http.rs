@@ -168,13 +168,9 @@ impl WebhookServer {
     /// When they cannot be read.
     #[must_use]
     pub fn requests(&self, place: &str) -> Vec<WebhookRequest> {
-        let file = self.daemon.folder().join(format!("{place}.jsonl"));
-        let text = match fs::read(&file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
-            read => read.expect("read the accepted requests"),
-        };
         // A line without its end is being written, and was not answered.
-        let whole = text.split_inclusive(|&byte| byte == b'\n');
+        let kept = self.kept(place);
+        let whole = kept.split_inclusive(|&byte| byte == b'\n');
         let whole = whole.filter(|line| line.ends_with(b"\n"));
         whole
             .map(|line| {
@@ -187,6 +183,25 @@ impl WebhookServer {
                 }
             })
             .collect()
+    }
+
+    /// How many requests a place has accepted.
+    ///
+    /// # Panics
+    ///
+    /// When they cannot be read.
+    #[must_use]
+    pub fn count(&self, place: &str) -> usize {
+        let kept = self.kept(place);
+        kept.iter().filter(|&&byte| byte == b'\n').count()
+    }
+
+    fn kept(&self, place: &str) -> Vec<u8> {
+        let file = self.daemon.folder().join(format!("{place}.jsonl"));
+        match fs::read(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            read => read.expect("read the accepted requests"),
+        }
     }
 
     /// Lets a place fail so (`server.py` has the words), until it is told otherwise.

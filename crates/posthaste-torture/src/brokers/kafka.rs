@@ -12,7 +12,7 @@ use rdkafka::{
 };
 use uuid::Uuid;
 
-use super::Broker;
+use super::{Broker, asks_its_server};
 use crate::{database::FACTS, judge::Delivery};
 
 const PROBES: &str = "probes";
@@ -107,25 +107,7 @@ impl Broker for Kafka {
         self.server.proxy()
     }
 
-    fn stop(&self) {
-        self.server.stop();
-    }
-
-    fn kill9(&self) {
-        self.server.kill9();
-    }
-
-    fn start_again(&self) {
-        self.server.start_again();
-    }
-
-    fn pause(&self) {
-        self.server.pause();
-    }
-
-    fn resume(&self) {
-        self.server.resume();
-    }
+    asks_its_server!();
 
     fn probe(&self) -> bool {
         let producer: BaseProducer<Acknowledged> = ClientConfig::new()

@@ -8,7 +8,7 @@ use posthaste_testkit::{
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{Broker, is_answered};
+use super::{Broker, asks_its_server, is_answered};
 use crate::{database::FACTS, judge::Delivery};
 
 const PROBES: &str = "probes";
@@ -50,25 +50,7 @@ impl Broker for Nats {
         &self.proxy
     }
 
-    fn stop(&self) {
-        self.server.stop();
-    }
-
-    fn kill9(&self) {
-        self.server.kill9();
-    }
-
-    fn start_again(&self) {
-        self.server.start_again();
-    }
-
-    fn pause(&self) {
-        self.server.pause();
-    }
-
-    fn resume(&self) {
-        self.server.resume();
-    }
+    asks_its_server!();
 
     fn probe(&self) -> bool {
         let says = format!("CONNECT {{}}\r\nSUB answer 1\r\nPUB {PROBES} answer 0\r\n\r\n");

@@ -15,7 +15,7 @@ use posthaste_testkit::{
 };
 use uuid::Uuid;
 
-use super::Broker;
+use super::{Broker, asks_its_server};
 use crate::judge::Delivery;
 
 const EXCHANGE: &str = "events";
@@ -69,25 +69,7 @@ impl Broker for RabbitMq {
         &self.proxy
     }
 
-    fn stop(&self) {
-        self.server.stop();
-    }
-
-    fn kill9(&self) {
-        self.server.kill9();
-    }
-
-    fn start_again(&self) {
-        self.server.start_again();
-    }
-
-    fn pause(&self) {
-        self.server.pause();
-    }
-
-    fn resume(&self) {
-        self.server.resume();
-    }
+    asks_its_server!();
 
     fn probe(&self) -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -7,7 +7,7 @@ use posthaste_testkit::{
 };
 use uuid::Uuid;
 
-use super::{Broker, is_answered};
+use super::{Broker, asks_its_server, is_answered};
 use crate::{database::FACTS, judge::Delivery};
 
 /// A server with a stream for the torture's events, and one for probes.
@@ -43,25 +43,7 @@ impl Broker for Redis {
         &self.proxy
     }
 
-    fn stop(&self) {
-        self.server.stop();
-    }
-
-    fn kill9(&self) {
-        self.server.kill9();
-    }
-
-    fn start_again(&self) {
-        self.server.start_again();
-    }
-
-    fn pause(&self) {
-        self.server.pause();
-    }
-
-    fn resume(&self) {
-        self.server.resume();
-    }
+    asks_its_server!();
 
     fn probe(&self) -> bool {
         // Its answer is the entry's id, which has a `-`.

@@ -21,6 +21,8 @@ use crate::blocking::wait_for;
 /// Bounds a hang, nothing more.
 const LIMIT: Duration = Duration::from_secs(60);
 
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
 /// Makes a connection for each call. Calls block.
 #[derive(Debug, Clone, Copy)]
 pub struct ArtemisClient {
@@ -76,7 +78,11 @@ impl ArtemisClient {
     }
 
     async fn connect(self) -> Connected {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await;
+        self.try_to_connect().await.expect("log in to Artemis")
+    }
+
+    async fn try_to_connect(self) -> Result<Connected, Failure> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
         let (username, password) = ADMIN;
         let (username, password) = (username.to_owned(), password.to_owned());
         let mut connection = Connection::builder()
@@ -84,14 +90,28 @@ impl ArtemisClient {
             .hostname("127.0.0.1")
             .scheme("amqp")
             .sasl_profile(SaslProfile::Plain { username, password })
-            .open_with_stream(stream.expect("connect to Artemis"))
-            .await
-            .expect("log in to Artemis");
-        let session = Session::begin(&mut connection).await;
-        Connected {
-            session: session.expect("begin a session"),
+            .open_with_stream(stream)
+            .await?;
+        Ok(Connected {
+            session: Session::begin(&mut connection).await?,
             connection,
-        }
+        })
+    }
+
+    /// Whether the broker accepts a message for this address in time.
+    #[must_use]
+    pub fn is_accepted(self, address: &str, limit: Duration) -> bool {
+        let attempt = || async {
+            let mut connected = self.try_to_connect().await?;
+            send(
+                &mut connected.session,
+                address,
+                &crate::unique_name("probe"),
+            )
+            .await
+        };
+        // A broker that is away refuses, cuts or is silent: each is an answer.
+        wait_for(|| async { matches!(timeout(limit, attempt()).await, Ok(Ok(()))) })
     }
 
     /// Makes the address, where its name says that it may be made.
@@ -117,14 +137,29 @@ impl ArtemisClient {
     /// sends.
     #[must_use]
     pub fn messages(self, address: &str) -> Vec<ArtemisMessage> {
+        self.read(address, &DistributionMode::Copy)
+    }
+
+    /// All messages of the queue of an address, which are taken away.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::messages`].
+    #[must_use]
+    pub fn take_all(self, address: &str) -> Vec<ArtemisMessage> {
+        self.read(address, &DistributionMode::Move)
+    }
+
+    fn read(self, address: &str, mode: &DistributionMode) -> Vec<ArtemisMessage> {
         let read = || async {
             let mut connected = self.connect().await;
             // The queue is read up to a message of ours: nothing else shows its end.
             let end = crate::unique_name("end");
-            send(&mut connected.session, address, &end).await;
+            let sent = send(&mut connected.session, address, &end).await;
+            sent.expect("send");
             let source = Source::builder()
                 .address(address)
-                .distribution_mode(DistributionMode::Copy)
+                .distribution_mode(mode.clone())
                 .build();
             let messages = read_to(&mut connected.session, source, &end).await;
             connected.leave().await;
@@ -162,16 +197,15 @@ impl Connected {
 }
 
 /// Sends a message that is gone once the broker restarts.
-async fn send(session: &mut SessionHandle<()>, address: &str, id: &str) {
-    let sender = Sender::attach(session, id, address).await;
-    let mut sender = sender.expect("attach");
+async fn send(session: &mut SessionHandle<()>, address: &str, id: &str) -> Result<(), Failure> {
+    let mut sender = Sender::attach(session, id, address).await?;
     let message = Message::builder()
         .properties(Properties::builder().message_id(id.to_owned()).build())
         .data(Vec::new())
         .build();
-    let outcome = sender.send(message).await.expect("send");
-    outcome.accepted_or("not accepted").expect("send");
-    sender.close().await.expect("detach");
+    sender.send(message).await?.accepted_or("not accepted")?;
+    sender.close().await?;
+    Ok(())
 }
 
 async fn read_to(

@@ -49,9 +49,17 @@ def fault_of(place, target, body):
     return fault
 
 
+def opened(path):
+    """The file of a place, without a line that a killed server began: it gave no answer."""
+    file = os.open(path, os.O_APPEND | os.O_CREAT | os.O_RDWR)
+    with open(path, "rb") as kept:
+        os.truncate(file, kept.read().rfind(b"\n") + 1)
+    return file
+
+
 def keep(place, request):
     if place not in FILES:
-        FILES[place] = os.open(f"{FOLDER}/{place}.jsonl", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+        FILES[place] = opened(f"{FOLDER}/{place}.jsonl")
     line = json.dumps(request).encode() + b"\n"
     while line:
         line = line[os.write(FILES[place], line) :]
