@@ -6,6 +6,7 @@ pub mod kafka;
 pub mod nats;
 pub mod rabbitmq;
 pub mod redis;
+pub mod sqs;
 
 use std::{
     fs,

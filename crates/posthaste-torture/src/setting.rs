@@ -7,7 +7,7 @@ use posthaste_testkit::servers::mysql::Version;
 use crate::{
     brokers::{
         Brokered, Shared, Target, artemis::Artemis, http::Http, kafka::Kafka, nats::Nats,
-        rabbitmq::RabbitMq, redis::Redis,
+        rabbitmq::RabbitMq, redis::Redis, sqs::Sqs,
     },
     faults::Fault,
     source::Source,
@@ -36,6 +36,8 @@ pub enum SinkKind {
     KafkaTransactional,
     /// The relays' wall clocks are wrong, drift and jump, unless the database goes by them.
     RabbitMq,
+    /// A queue FIFO, which suppresses repeats of the last five minutes.
+    Sqs,
     /// By AMQP 1.0: only time fences a relay's lanes.
     Artemis,
     /// Webhooks: only time fences a relay's lanes.
@@ -61,7 +63,7 @@ pub struct Setting {
 
 impl Setting {
     /// Those that a run has, in turn.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::new(Postgres, SinkKind::Kafka),
         Self::new(Sqlite, SinkKind::File),
         Self::new(Postgres, SinkKind::RabbitMq),
@@ -74,6 +76,7 @@ impl Setting {
         Self::new(MariaDb, SinkKind::RabbitMq),
         Self::new(Postgres, SinkKind::Artemis),
         Self::new(Postgres, SinkKind::Http),
+        Self::new(Postgres, SinkKind::Sqs),
     ];
 
     /// From this database to this destination.
@@ -94,6 +97,7 @@ impl Setting {
             SinkKind::Http => Arc::new(Brokered(Arc::new(Http::for_relays(relays)))),
             SinkKind::Nats => Arc::new(Brokered(Arc::new(Nats::for_relays(relays)))),
             SinkKind::Redis => Arc::new(Brokered(Arc::new(Redis::for_relays(relays)))),
+            SinkKind::Sqs => Arc::new(Brokered(Arc::new(Sqs::for_relays(relays)))),
             SinkKind::File => Arc::new(Shared::new()),
         }
     }
@@ -195,6 +199,7 @@ impl fmt::Display for Setting {
             SinkKind::Http => "HTTP",
             SinkKind::Nats => "NATS",
             SinkKind::Redis => "Redis",
+            SinkKind::Sqs => "SQS",
             SinkKind::File => "a file",
         };
         write!(f, "{database} to {sink}")

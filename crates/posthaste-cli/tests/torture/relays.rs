@@ -127,6 +127,19 @@ async fn several_relays_to_http_lose_nothing_and_keep_order() {
     .await;
 }
 
+#[cfg(feature = "sqs")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_relays_to_sqs_lose_nothing_and_keep_order() {
+    let faults = [Fault::Freeze, Fault::CutBroker, Fault::BrokerPause];
+    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
+    laps(
+        Setting::new(DatabaseKind::Postgres, SinkKind::Sqs),
+        sizes,
+        &faults,
+    )
+    .await;
+}
+
 /// The second one has the wall clock of another time.
 #[cfg(feature = "rabbitmq")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

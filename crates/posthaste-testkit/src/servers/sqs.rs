@@ -17,7 +17,7 @@ pub use client::{AwsClient, Message};
 
 const VERSION: &str = "1.7.1";
 
-/// A server whose queues are in memory, and as strict as those of AWS.
+/// A server whose queues are in memory unless told otherwise, and as strict as those of AWS.
 ///
 /// Dropping it kills the process and deletes its data; so does the death of the test process.
 /// Tests that leave the server alone share one, and give their queues names of their own
@@ -51,6 +51,26 @@ impl SqsServer {
     /// not come up (the message has its log).
     #[must_use]
     pub fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// A server for one test, whose queues outlive a crash.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::start`].
+    #[must_use]
+    pub fn start_durable() -> Self {
+        // Without the delay a message is in the file before it is answered.
+        Self::start_with(
+            "messages-storage {\n\
+             enabled = true\n\
+             uri = \"jdbc:h2:./messages;WRITE_DELAY=0\"\n\
+             }\n",
+        )
+    }
+
+    fn start_with(storage: &str) -> Self {
         let server = Self {
             // It needs no user of its own.
             daemon: Daemon::new("ElasticMQ", Account::unless_root("nobody")),
@@ -61,7 +81,9 @@ impl SqsServer {
             let jar = jar.expect("read the cache");
             link_or_copy(&jar.path(), &jars.join(jar.file_name()));
         }
-        server.daemon.write("elasticmq.conf", &server.config());
+        server
+            .daemon
+            .write("elasticmq.conf", &(server.config() + storage));
         server.launch();
         server
     }
@@ -134,6 +156,15 @@ impl SqsServer {
         self.daemon.kill9();
     }
 
+    /// Stops the server in order (SIGTERM); returns when the process has ended.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn stop(&self) {
+        self.daemon.stop();
+    }
+
     /// Lets the server stand still (SIGSTOP): connections stay open.
     ///
     /// # Panics
@@ -152,7 +183,8 @@ impl SqsServer {
         self.daemon.resume();
     }
 
-    /// Starts the server again at the same port, without its queues.
+    /// Starts the server again at the same port, without its queues unless it is
+    /// [durable](Self::start_durable).
     ///
     /// # Panics
     ///
@@ -163,7 +195,8 @@ impl SqsServer {
 }
 
 /// Options of an address of a sink on AWS, for a server at this endpoint.
-pub(super) fn options(endpoint: &str) -> String {
+#[must_use]
+pub fn options(endpoint: &str) -> String {
     format!("region=eu-central-1&access_key_id=test&secret_access_key=test&endpoint={endpoint}")
 }
 

@@ -150,9 +150,32 @@ impl AwsClient {
     /// When the server refuses.
     #[must_use]
     pub fn drain(&self, url: &str) -> Vec<Message> {
+        self.take(url).iter().map(Message::of).collect()
+    }
+
+    /// The same of a queue FIFO, in the order of sending. A server that was started again gives
+    /// what was sent in one millisecond in any order, and numbers from 0 on.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::drain`].
+    #[must_use]
+    pub fn drain_as_sent(&self, url: &str) -> Vec<Message> {
+        let mut all = self.take(url);
+        all.sort_by_key(|message| {
+            let number = |name| message["Attributes"][name].as_str()?.parse::<u128>().ok();
+            let place = (number("SentTimestamp"), number("SequenceNumber"));
+            assert!(place.0.is_some() && place.1.is_some(), "{message}");
+            place
+        });
+        all.iter().map(Message::of).collect()
+    }
+
+    fn take(&self, url: &str) -> Vec<Value> {
         let question = json!({
             "QueueUrl": url,
             "MaxNumberOfMessages": 10,
+            "AttributeNames": ["All"],
             "MessageAttributeNames": ["All"],
             "VisibilityTimeout": 600,
         });
@@ -173,7 +196,7 @@ impl AwsClient {
                 &json!({ "QueueUrl": url, "Entries": receipts }),
             );
             deleted.expect("delete messages");
-            all.extend(messages.iter().map(Message::of));
+            all.extend_from_slice(messages);
         }
     }
 
