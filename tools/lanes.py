@@ -67,7 +67,7 @@ READERS = {
 # The artefacts of a release.
 PACKAGED = ("packaging/", "release", ".github/workflows/release.yml")
 # Sinks, and how tests of the command line that use one name it, where that is not its own name.
-OTHER_NAMES = {"file": "file|delivered"}
+OTHER_NAMES = {"amqp10": "amqp10|artemis", "file": "file|delivered"}
 SINKS = {
     row.stem: OTHER_NAMES.get(row.stem, row.stem)
     for row in sorted((ROOT / "crates/posthaste-sinks/src/descriptors").glob("*.rs"))
