@@ -51,10 +51,10 @@ impl Torture {
         let seed = lap_seed(self.seed, number);
         let giant_events = match (self.time >= LONG, setting.sink) {
             (true, SinkKind::File) => 1_000_000,
-            // The events of a key are confirmed one after the other.
-            (_, SinkKind::RabbitMq | SinkKind::Nats) => 20_000,
-            (false, SinkKind::File) | (true, _) => 200_000,
-            (false, _) => 20_000,
+            (true, SinkKind::Kafka | SinkKind::KafkaTransactional | SinkKind::Redis)
+            | (false, SinkKind::File) => 200_000,
+            // Elsewhere the events of a key are confirmed one after the other.
+            (_, _) => 20_000,
         };
         let standby = setting.is_on_postgres() && has_standby(self.seed, number);
         let lap = Lap {
