@@ -55,7 +55,7 @@ pub trait Broker: Send + Sync {
     fn deliveries(&self) -> Vec<Delivery>;
 }
 
-/// What a [`Broker`] with a field `server` hands on to it.
+/// The part of a [`Broker`] that it hands on to its field `server`.
 macro_rules! asks_its_server {
     () => {
         fn stop(&self) {
