@@ -29,8 +29,6 @@ use posthaste_torture::brokers::nats::Nats;
 use posthaste_torture::brokers::rabbitmq::RabbitMq;
 #[cfg(feature = "redis")]
 use posthaste_torture::brokers::redis::Redis;
-#[cfg(feature = "sqs")]
-use posthaste_torture::brokers::sqs::Sqs;
 use posthaste_torture::{
     brokers::Broker,
     crash::crash_server,
@@ -174,23 +172,6 @@ async fn outages_of_http_lose_and_park_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outages_of_http_with_kills_and_crashes_lose_and_park_nothing() {
     outages_and_crashes_lose_and_park_nothing(http()).await;
-}
-
-#[cfg(feature = "sqs")]
-fn sqs() -> Arc<dyn Broker> {
-    Arc::new(Sqs::for_relays(0))
-}
-
-#[cfg(feature = "sqs")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outages_of_sqs_lose_and_park_nothing() {
-    outages_lose_and_park_nothing(sqs()).await;
-}
-
-#[cfg(feature = "sqs")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outages_of_sqs_with_kills_and_crashes_lose_and_park_nothing() {
-    outages_and_crashes_lose_and_park_nothing(sqs()).await;
 }
 
 #[cfg(feature = "rabbitmq")]
