@@ -43,6 +43,13 @@ async fn laps(setting: Setting, sizes: &[usize], faults: &[Fault]) {
     }
 }
 
+/// A relay stands still beyond its lease, one is cut off from the broker, and that stands still.
+async fn several_relays_to(sink: SinkKind) {
+    let faults = [Fault::Freeze, Fault::CutBroker, Fault::BrokerPause];
+    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
+    laps(Setting::new(DatabaseKind::Postgres, sink), sizes, &faults).await;
+}
+
 #[cfg(feature = "kafka")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_relays_to_kafka_lose_nothing_and_keep_order() {
@@ -78,66 +85,31 @@ async fn several_relays_to_rabbitmq_with_wrong_wall_clocks_lose_nothing_and_keep
 #[cfg(feature = "nats")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_relays_to_nats_lose_nothing_and_keep_order() {
-    let faults = [Fault::Freeze, Fault::CutBroker, Fault::BrokerPause];
-    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
-    laps(
-        Setting::new(DatabaseKind::Postgres, SinkKind::Nats),
-        sizes,
-        &faults,
-    )
-    .await;
+    several_relays_to(SinkKind::Nats).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_relays_to_redis_lose_nothing_and_keep_order() {
-    let faults = [Fault::Freeze, Fault::CutBroker, Fault::BrokerPause];
-    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
-    laps(
-        Setting::new(DatabaseKind::Postgres, SinkKind::Redis),
-        sizes,
-        &faults,
-    )
-    .await;
+    several_relays_to(SinkKind::Redis).await;
 }
 
 #[cfg(feature = "amqp10")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_relays_to_artemis_lose_nothing_and_keep_order() {
-    let faults = [Fault::Freeze, Fault::CutBroker, Fault::BrokerPause];
-    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
-    laps(
-        Setting::new(DatabaseKind::Postgres, SinkKind::Artemis),
-        sizes,
-        &faults,
-    )
-    .await;
+    several_relays_to(SinkKind::Artemis).await;
 }
 
 #[cfg(feature = "http")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_relays_to_http_lose_nothing_and_keep_order() {
-    let faults = [Fault::Freeze, Fault::CutBroker, Fault::BrokerPause];
-    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
-    laps(
-        Setting::new(DatabaseKind::Postgres, SinkKind::Http),
-        sizes,
-        &faults,
-    )
-    .await;
+    several_relays_to(SinkKind::Http).await;
 }
 
 #[cfg(feature = "sqs")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_relays_to_sqs_lose_nothing_and_keep_order() {
-    let faults = [Fault::Freeze, Fault::CutBroker, Fault::BrokerPause];
-    let sizes: &[usize] = if long_form() { &[2, 4, 8] } else { &[2] };
-    laps(
-        Setting::new(DatabaseKind::Postgres, SinkKind::Sqs),
-        sizes,
-        &faults,
-    )
-    .await;
+    several_relays_to(SinkKind::Sqs).await;
 }
 
 /// The second one has the wall clock of another time.
