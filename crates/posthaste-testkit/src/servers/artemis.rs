@@ -203,13 +203,19 @@ impl ArtemisServer {
     /// The same for [`ADMIN`].
     #[must_use]
     pub fn url(&self) -> String {
-        self.url_of("admin:pass%2Fword@")
+        Self::url_at(&format!("127.0.0.1:{}", self.port()))
     }
 
     /// [`Self::url`] by way of a proxy in front of [`Self::port`].
     #[must_use]
     pub fn url_through(&self, proxy: &Proxy) -> String {
-        format!("amqp10://admin:pass%2Fword@127.0.0.1:{}", proxy.port())
+        Self::url_at(&format!("127.0.0.1:{}", proxy.port()))
+    }
+
+    /// [`Self::url`] by way of this `host:port`.
+    #[must_use]
+    pub fn url_at(host: &str) -> String {
+        format!("amqp10://admin:pass%2Fword@{host}")
     }
 
     /// The port on 127.0.0.1; the same after [`Self::start_again`].

@@ -55,9 +55,8 @@ impl Broker for Artemis {
     }
 
     fn way(&self, relay: usize) -> (String, &Proxy) {
-        let host = self.ways.host();
-        let url = format!("amqp10://admin:pass%2Fword@{host}/{QUEUE}");
-        (url, self.ways.proxy(relay))
+        let server = ArtemisServer::url_at(&self.ways.host());
+        (format!("{server}/{QUEUE}"), self.ways.proxy(relay))
     }
 
     fn proxy(&self) -> &Proxy {

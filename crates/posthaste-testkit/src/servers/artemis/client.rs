@@ -98,7 +98,7 @@ impl ArtemisClient {
         })
     }
 
-    /// Whether the broker accepts a message for this address in time.
+    /// Tells whether the broker accepts a message for this address in time.
     #[must_use]
     pub fn is_accepted(self, address: &str, limit: Duration) -> bool {
         let attempt = || async {
