@@ -43,8 +43,8 @@ const OPERATION: &str = "connect";
 /// A setting that only we make.
 const MARK: &str = "posthaste.connection";
 /// For TLS, authentication and our questions; the driver's own limit covers nothing but the
-/// network's handshake. Both together are less than a command waits for any answer: these words say
-/// which server is meant.
+/// network's handshake. By default both together are less than a command waits for any answer: our
+/// words say which server is meant.
 const GREETING_MAX: Duration = Duration::from_secs(4);
 /// A connection that nobody holds any more ends in order within this time, or is cut.
 const PARTING_MAX: Duration = Duration::from_secs(5);

@@ -51,7 +51,7 @@ def fault_of(place, target, body):
 
 def opened(path):
     """The file of a place, without a line that a killed server began: it gave no answer."""
-    file = os.open(path, os.O_APPEND | os.O_CREAT | os.O_RDWR)
+    file = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
     with open(path, "rb") as kept:
         os.truncate(file, kept.read().rfind(b"\n") + 1)
     return file
