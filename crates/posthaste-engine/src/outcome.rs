@@ -5,6 +5,27 @@ use std::{fmt, sync::Arc, time::Duration};
 /// The longest wait that a broker may ask for; it is asked again after that.
 pub(crate) const ASKED_WAIT_MAX: Duration = Duration::from_secs(300);
 
+/// Most characters of a reason: it goes into logs, and with each parked event into the database.
+const REASON_CHARS_MAX: usize = 1_000;
+
+/// A reason as one line within bounds. Brokers' own words may be in it.
+pub(crate) fn line(reason: impl Into<String>) -> String {
+    let reason: String = reason.into();
+    let is_cut = reason.char_indices().nth(REASON_CHARS_MAX);
+    if is_cut.is_none() && !reason.contains(char::is_control) {
+        return reason;
+    }
+    let kept = is_cut.map_or(&*reason, |(end, _)| &reason[..end]);
+    let mut line: String = kept
+        .chars()
+        .map(|char| if char.is_control() { ' ' } else { char })
+        .collect();
+    if is_cut.is_some() {
+        line.push('…');
+    }
+    line
+}
+
 /// Why the broker refused this one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -121,7 +142,7 @@ impl Unavailability {
     pub fn new(cause: Cause, reason: impl Into<String>) -> Self {
         Self {
             cause,
-            reason: reason.into(),
+            reason: line(reason),
             wait: None,
         }
     }
@@ -151,7 +172,7 @@ impl Postponement {
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
         Self {
-            reason: reason.into(),
+            reason: line(reason),
             wait: None,
             is_silent: false,
         }
@@ -197,7 +218,7 @@ impl Outcome {
     pub fn rejected(kind: RejectionKind, reason: impl Into<String>) -> Self {
         Self::Rejected(Box::new(Rejection {
             kind,
-            reason: reason.into(),
+            reason: line(reason),
         }))
     }
 
@@ -230,4 +251,17 @@ pub struct Verdict {
     pub ticket: u64,
     /// How it ended.
     pub outcome: Outcome,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_one_line_within_bounds() {
+        assert_eq!(line("no room: müde"), "no room: müde");
+        assert_eq!(line("bye\n2026 ERROR\u{9b}1m"), "bye 2026 ERROR 1m");
+        let long = line("ü".repeat(REASON_CHARS_MAX + 1));
+        assert_eq!(long, "ü".repeat(REASON_CHARS_MAX) + "…");
+    }
 }

@@ -287,6 +287,14 @@ enum Rest<'a> {
     Given(slice::Iter<'a, GivenHeader>),
 }
 
+impl OwnHeaders<'_> {
+    /// How many of those that come next were [added](Record::with_added_headers).
+    #[must_use]
+    pub fn added_len(&self) -> usize {
+        self.added.len()
+    }
+}
+
 impl<'a> Iterator for OwnHeaders<'a> {
     type Item = (&'a str, Option<&'a str>);
 

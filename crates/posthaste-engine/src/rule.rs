@@ -82,6 +82,8 @@ pub enum Rule {
     SilentEventGoesAlone,
     /// A place that leaves another event unanswered is held back.
     SilentPlaceIsHeldBack,
+    /// One event of a key is under way where the sink asks for it.
+    OneOfAKeyAtATime,
 }
 
 /// Whether the rule is left out on this thread. Never.
@@ -122,7 +124,7 @@ mod table {
 
     impl Rule {
         /// All of them.
-        pub const ALL: [Self; 37] = [
+        pub const ALL: [Self; 38] = [
             Self::CursorWaitsForAnswers,
             Self::EpochIsChecked,
             Self::RetryKeepsItsPlace,
@@ -160,6 +162,7 @@ mod table {
             Self::RefusedGoLast,
             Self::SilentEventGoesAlone,
             Self::SilentPlaceIsHeldBack,
+            Self::OneOfAKeyAtATime,
         ];
 
         /// The rule in words, as the documentation has it, and the code that keeps it.
@@ -257,6 +260,10 @@ mod table {
                 ),
                 Self::SilentPlaceIsHeldBack => (
                     "a place with a second silent event is held back",
+                    &[Production],
+                ),
+                Self::OneOfAKeyAtATime => (
+                    "one event of a key is under way where a sink keeps no order",
                     &[Production],
                 ),
             }

@@ -10,7 +10,7 @@ use std::{fmt, ops::Range, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use crate::{Cause, CheckReport, Partitions, Record, Verdict};
+use crate::{Cause, CheckReport, Partitions, Record, Verdict, outcome::line};
 
 /// The order that the receiver keeps, and so how many events of one key may be in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,6 +201,7 @@ impl SinkError {
     /// the other way.
     #[must_use]
     pub fn new(cause: Cause, target: String, reason: String) -> Self {
+        let reason = line(reason);
         match cause {
             Cause::Denied => Self::Denied { target, reason },
             Cause::Misconfigured => Self::Misconfigured { target, reason },

@@ -10,6 +10,7 @@ mod hour;
 mod left_out;
 mod paused;
 mod places;
+mod put_off;
 mod refused;
 mod steady;
 mod suspects;

@@ -13,8 +13,8 @@ use std::{
 
 use async_trait::async_trait;
 use posthaste_engine::{
-    CheckReport, EventRef, FenceKind, Lane, LaneScope, LaneSpec, OrderBy, Partitions, Record, Sink,
-    SinkError, SinkInfo,
+    CheckReport, EventRef, FenceKind, KeyOrder, Lane, LaneScope, LaneSpec, OrderBy, Partitions,
+    Record, Sink, SinkError, SinkInfo,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -45,6 +45,8 @@ pub(crate) struct Broker {
     pub(crate) trace: Trace,
     /// Bytes are long under way, of so many events at once.
     slow: Option<usize>,
+    /// It keeps no order within a batch (SQS, Kinesis).
+    scatters: bool,
     state: Arc<Mutex<BrokerState>>,
 }
 
@@ -101,6 +103,7 @@ impl Broker {
             order_by,
             trace,
             slow: None,
+            scatters: false,
             state: Arc::new(Mutex::new(state)),
         }
     }
@@ -109,6 +112,14 @@ impl Broker {
     pub(crate) fn slow(self, in_flight: usize) -> Self {
         Self {
             slow: Some(in_flight),
+            ..self
+        }
+    }
+
+    /// It keeps no order within a batch, where its kind may do so.
+    pub(crate) fn scattering(self) -> Self {
+        Self {
+            scatters: self.kind.key_order() == KeyOrder::OneAtATime,
             ..self
         }
     }
@@ -313,6 +324,19 @@ impl Broker {
             key: record.event().key().map(Into::into),
             n: payload::number(record.value()),
         });
+    }
+
+    /// The events of a batch in the order in which it takes them.
+    fn in_its_order<'a>(&self, batch: &'a [Record]) -> Vec<&'a Record> {
+        let mut batch: Vec<&Record> = batch.iter().collect();
+        if self.scatters && batch.len() > 1 {
+            self.count(Injection::Scattered);
+            for last in (1..batch.len()).rev() {
+                let other = usize::try_from(self.trace.roll(last as u64 + 1));
+                batch.swap(last, other.unwrap_or(last));
+            }
+        }
+        batch
     }
 
     fn count_fenced(&self) {

@@ -43,6 +43,8 @@ listed! {
         Rejected,
         /// The broker refuses an event alone, without a reason of its own.
         Nacked,
+        /// The broker takes the events of a batch in another order.
+        Scattered,
         /// The broker puts off an event: the queue of its topic is full for a while.
         QueueFull,
         /// The broker leaves an event unanswered, as all of its topic for a while.

@@ -111,6 +111,7 @@ impl World {
                 // A slow broker keeps a relay sending for long; a wide one makes it repeat much.
                 Emphasis::Zombies if seed.number.is_multiple_of(2) => broker.slow(6),
                 Emphasis::Zombies => broker.slow(60),
+                _ if seed.number.is_multiple_of(5) => broker.scattering(),
                 _ => broker,
             }
         };

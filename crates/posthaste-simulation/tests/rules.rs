@@ -95,6 +95,7 @@ fn cases() -> Vec<Case> {
         case(Rule::StoreCallHasDeadline, Usual, &["I5"], 1),
         case(Rule::HandedOutUntilLaterRead, Marks, &["I4"], 1),
         case(Rule::BlockedKeysFillNoPage, Marks, &["I5", "I6"], 1),
+        case(Rule::OneOfAKeyAtATime, Usual, &["I3"], 50),
     ]
 }
 

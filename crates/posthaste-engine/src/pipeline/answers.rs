@@ -349,7 +349,7 @@ impl Pipeline {
         match outcome {
             Outcome::Accepted(_) => {
                 self.took(&retry.copy.event);
-                self.waiting.took_copy(&retry.copy.event, &self.router);
+                self.waiting.took_copy(&retry.copy.event, &self.router, now);
                 if retry.copy.event.key().is_none() {
                     self.put_off_alone = self.put_off_alone.saturating_sub(1);
                 }

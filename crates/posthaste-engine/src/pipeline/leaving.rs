@@ -1,6 +1,7 @@
-//! Events that wait long for their place leave the window, so that it does not fill with them. So
-//! do suspects, once what is done behind them fills it: nothing could be read that shows whether
-//! they are at fault.
+//! Events that wait long for their place leave the window, so that it does not fill with them. From
+//! one that takes others again and again, only those leave that it has refused: the others would
+//! come back one by one. So do suspects, once what is done behind them fills it: nothing could be
+//! read that shows whether they are at fault.
 //!
 //! The first event of each key that waits is parked, with the cause *not now* and no attempt used
 //! up: it is tried again like any parked event, and what follows in its key comes back by the side
@@ -157,16 +158,19 @@ impl Pipeline {
         if events == 0 {
             return 0;
         }
-        let is_full = stop_behind.is_some()
-            || limits.is_much((events, bytes), PARTS)
-            || limits.is_much(progress.unstored(), PARTS_BEHIND);
-        if !is_full {
-            if now < since.after(STAY) {
+        let all_leave = stop_behind.is_some() || limits.is_much(progress.unstored(), PARTS_BEHIND);
+        if !all_leave {
+            let is_full = limits.is_much((events, bytes), PARTS);
+            if !is_full && now < since.after(STAY) {
                 return 0;
             }
-            // A place may be held back for hours, or paused, and another one for a moment.
+            // A place may be held back for hours, or paused, and another one for a moment, or again
+            // and again over one key.
             let is_long = |event: &StoredEvent| waiting.is_held_for((event, router), STAY, now);
-            (in_main, in_side) = put_off(&|event| is_held(event) && is_long(event));
+            (in_main, in_side) = put_off(&|event| {
+                let is_stuck = is_held(event) && waiting.is_stuck((event, router), now);
+                is_stuck && (is_full || is_long(event))
+            });
         }
         let unsent = stop_behind.unwrap_or(u64::MAX);
         let main = in_main.first.into_iter().filter(|(n, _)| *n < unsent);
@@ -211,9 +215,9 @@ impl Pipeline {
         Some(rejection)
     }
 
-    /// Copies that are due and whose place is held back are due again later: one at the place's
-    /// next turn. None of them stays in memory, where an operator's decision would not be seen.
-    pub(super) fn put_off_retries(&mut self, now: Moment, random: f64) {
+    /// Copies that are due and whose place is held back are due again later. None of them stays in
+    /// memory, where an operator's decision would not be seen.
+    pub(super) fn put_off_retries(&mut self, random: f64) {
         if !self.waiting.holds_back() {
             return;
         }
@@ -230,26 +234,20 @@ impl Pipeline {
             let settlement = Settlement::Postponed {
                 kind: copy.kind_when_postponed(),
                 reason,
-                retry_in: self.wait_of_copy(&copy.event, now, random),
+                retry_in: self.wait_of_copy(&copy.event, random),
             };
             self.retries.settle_unsent(copy.id, settlement);
         }
     }
 
     /// How soon the copy of an event that waits for its place is tried again.
-    pub(super) fn wait_of_copy(
-        &mut self,
-        event: &StoredEvent,
-        now: Moment,
-        random: f64,
-    ) -> Duration {
+    pub(super) fn wait_of_copy(&mut self, event: &StoredEvent, random: f64) -> Duration {
         let of = (event, &self.router);
-        self.waiting
-            .wait_of_copy(of, self.limits.retry, now, random)
+        self.waiting.wait_of_copy(of, self.limits.retry, random)
     }
 
     /// The answer to [`Change::PutOff`](super::Change::PutOff): copies of places that have returned
-    /// are sent before they are due.
+    /// or are to be tried are sent before they are due.
     pub fn put_off_are(&mut self, found: Vec<PutOff>, now: Moment) {
         if let Some(UnderWay::PutOff(after)) = self.progress.take_change() {
             self.looked(after, &found, now);
@@ -261,7 +259,10 @@ impl Pipeline {
             ..
         } = self;
         let copies = found.into_iter().map(|of| of.copy);
-        retries.send_early(copies.filter(|copy| waiting.has_returned(&copy.event, router)));
+        let copies = copies.filter(|copy| waiting.has_returned(&copy.event, router));
+        let copies: Vec<_> = copies.collect();
+        waiting.found(copies.iter().map(|copy| &copy.event), router);
+        retries.send_early(copies.into_iter());
     }
 
     /// A look behind this copy has found these.

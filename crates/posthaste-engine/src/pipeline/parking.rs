@@ -8,7 +8,7 @@ use super::{
     window::ToPark,
 };
 use crate::{
-    AfterFailure, DeliveryPolicy, Moment, OnDead, ParkedCopy, Parking, Rejection, RejectionKind,
+    AfterFailure, DeliveryPolicy, OnDead, ParkedCopy, Parking, Rejection, RejectionKind,
     Settlement, StoredEvent,
 };
 
@@ -72,7 +72,7 @@ impl Pipeline {
 
     /// Rejected events that may be parked now: each becomes a copy and, unless its key goes on
     /// without it, a marker. A later one of a key that is parked by then is left to the side read.
-    pub(super) fn next_parkings(&mut self, now: Moment, random: f64) -> Option<Change> {
+    pub(super) fn next_parkings(&mut self, random: f64) -> Option<Change> {
         if self.failed_events() == 0 {
             return None;
         }
@@ -92,7 +92,7 @@ impl Pipeline {
                 }
                 continue;
             }
-            let parking = self.parking(group, to_park, now, random);
+            let parking = self.parking(group, to_park, random);
             tickets.push((ticket, parking.next == AfterFailure::Skip));
             parkings.push(parking);
         }
@@ -110,14 +110,14 @@ impl Pipeline {
         }
     }
 
-    fn parking(&mut self, group: Group, to_park: ToPark, now: Moment, random: f64) -> Parking {
+    fn parking(&mut self, group: Group, to_park: ToPark, random: f64) -> Parking {
         let ToPark {
             event,
             at,
             rejection,
         } = to_park;
         let (attempts, next) = if rejection.kind == RejectionKind::NotNow {
-            let wait = self.wait_of_copy(&event, now, random);
+            let wait = self.wait_of_copy(&event, random);
             (0, AfterFailure::RetryIn(wait))
         } else {
             let policy = self.router.policy(&event);

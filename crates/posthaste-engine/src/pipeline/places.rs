@@ -23,8 +23,9 @@ use crate::{
     rule::{Rule, left_out},
 };
 
-/// A copy that is due a moment before its place's turn would be put off once more.
-const NOT_BEFORE_THE_TURN: Duration = Duration::from_millis(10);
+/// A place that has taken nothing for so long takes nothing; before that it may be single events
+/// that it refuses.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// The words for a place that an operator has paused.
 const PAUSED: &str = "paused by an operator";
@@ -37,6 +38,8 @@ struct State {
     /// An operator wants it to get nothing: it is not tried.
     is_paused: bool,
     refusals: u32,
+    /// When it last took an event, since it was held back.
+    took: Option<Moment>,
     /// Since when it takes nothing, or not everything.
     since: Moment,
     /// When it is tried again, or since when it may be.
@@ -47,8 +50,10 @@ struct State {
     is_unused: bool,
     /// Its events that have left the window for the time being.
     set_aside: usize,
-    /// A copy of one of these comes back at its next turn, for the place to be tried with.
-    has_probe: bool,
+    /// Copies were put off since its last turn: one of them is looked for at the next, for the
+    /// place to be tried with. They are due at times of their own, and a place that no event is
+    /// there for would be forgotten.
+    has_copies: bool,
     name: Box<str>,
     /// Its words.
     reason: Box<str>,
@@ -61,12 +66,13 @@ impl State {
             in_flight: 0,
             is_paused: false,
             refusals: 0,
+            took: None,
             since: now,
             turn: now,
             unused: probe.first,
             is_unused: false,
             set_aside: 0,
-            has_probe: false,
+            has_copies: false,
             name: name.into(),
             reason: reason.into(),
         }
@@ -183,7 +189,7 @@ impl Places {
             self.change(place, |state| {
                 if !std::mem::replace(&mut state.is_paused, true) {
                     // Copies that wait for it are looked at seldom.
-                    (state.limit, state.refusals) = (0, u32::MAX);
+                    (state.limit, state.refusals, state.took) = (0, u32::MAX, None);
                     state.reason = PAUSED.into();
                 }
             });
@@ -194,6 +200,13 @@ impl Places {
 
     pub(super) fn is_paused(&self, place: Place) -> bool {
         self.states.get(&place).is_some_and(|state| state.is_paused)
+    }
+
+    /// True of a place that has taken nothing since it was held back, or for [`QUIET`].
+    pub(super) fn is_quiet(&self, place: Place, now: Moment) -> bool {
+        let state = self.states.get(&place);
+        let took = state.and_then(|state| state.took);
+        took.is_none_or(|took| now >= took.after(QUIET))
     }
 
     /// Since when the place does not take everything.
@@ -212,17 +225,21 @@ impl Places {
         while let Some(&(due, place)) = self.turns.first()
             && due <= now
         {
+            let mut has_copies = false;
             let is_left = self.change(place, |state| {
                 if state.limit == 0 {
                     (state.limit, state.turn) = (1, now);
-                    state.has_probe = false;
                     turn = turn.max(Turn::Open);
+                    has_copies = std::mem::take(&mut state.has_copies);
                     return true;
                 }
                 state.turn = now;
                 turn = Turn::Unused;
                 !std::mem::replace(&mut state.is_unused, true)
             });
+            if has_copies {
+                self.returns.looks_for_one(place);
+            }
             if is_left == Some(false) {
                 self.forget(place);
                 self.returns.returned(place, now);
@@ -254,6 +271,7 @@ impl Places {
             return false;
         };
         let is_back = self.change(place, |state| {
+            state.took = Some(now);
             // Another one was refused meanwhile.
             if state.limit == 0 {
                 return None;
@@ -366,23 +384,23 @@ impl Places {
         held.collect()
     }
 
-    /// How soon a copy that waits for this place is tried again. One comes at the place's next
-    /// turn, since a place that no event is there for would be forgotten.
-    pub(super) fn wait_of_copy(
-        &mut self,
-        place: Place,
-        retry: Backoff,
-        now: Moment,
-        random: f64,
-    ) -> Duration {
+    /// How soon a copy that waits for this place is tried again, unless the place takes events
+    /// before that.
+    pub(super) fn wait_of_copy(&mut self, place: Place, retry: Backoff, random: f64) -> Duration {
         match self.states.get_mut(&place) {
             Some(state) if state.limit == 0 => {
-                if !state.is_paused && !std::mem::replace(&mut state.has_probe, true) {
-                    return now.until(state.turn) + NOT_BEFORE_THE_TURN;
-                }
+                state.has_copies = !state.is_paused;
                 retry.delay(state.refusals, random)
             }
             _ => retry.delay(1, random),
+        }
+    }
+
+    /// A place took a copy: where it does not take everything yet, all others are looked for.
+    pub(super) fn took_copy(&mut self, place: Place, now: Moment) {
+        self.returns.took(place);
+        if self.is_limited(place) {
+            self.returns.returned(place, now);
         }
     }
 

@@ -1,5 +1,5 @@
-//! Places that have returned: their copies that were put off are looked for, and sent before they
-//! are due. Each has its own time, which may be minutes away.
+//! Copies that were put off are looked for, and sent before they are due, where their places have
+//! returned or are to be tried. Each has its own time, which may be minutes away.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -25,6 +25,8 @@ const LOOK: usize = 500;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Returns {
     places: BTreeSet<Place>,
+    /// Places that are to be tried: one copy of each is enough.
+    to_try: BTreeSet<Place>,
     /// All places whose copies were put off before this pipeline began: they may have returned
     /// since, and nobody has seen it.
     former: bool,
@@ -48,7 +50,7 @@ impl Returns {
     }
 
     fn is_empty(&self) -> bool {
-        self.places.is_empty() && !self.former
+        self.places.is_empty() && self.to_try.is_empty() && !self.former
     }
 
     /// The place takes events again.
@@ -59,9 +61,22 @@ impl Returns {
         }
     }
 
+    /// The place is to be tried.
+    pub(super) fn looks_for_one(&mut self, place: Place) {
+        if self.to_try.insert(place) {
+            self.is_late |= self.after.is_some();
+        }
+    }
+
+    /// A copy of this place was found.
+    pub(super) fn found(&mut self, place: Place) {
+        self.to_try.remove(&place);
+    }
+
     /// The place takes nothing any more. Whether its copies were looked for.
     pub(super) fn gone(&mut self, place: Place) -> bool {
         let was_looked_for = self.places.remove(&place);
+        self.to_try.remove(&place);
         if self.is_empty() {
             self.look_anew();
         }
@@ -88,7 +103,7 @@ impl Returns {
 
     /// Whether the place's copies are looked for.
     pub(super) fn contains(&self, place: Place) -> bool {
-        self.places.contains(&place)
+        self.places.contains(&place) || self.to_try.contains(&place)
     }
 
     /// Behind which copy the next look begins, where one is needed, and how many it brings.
@@ -117,6 +132,7 @@ impl Returns {
             None if self.is_late => self.look_anew(),
             None => {
                 self.places.clear();
+                self.to_try.clear();
                 self.former = false;
                 self.look_anew();
             }
@@ -128,6 +144,7 @@ impl Returns {
         use crate::model::{Part, number};
         let Self {
             places,
+            to_try,
             former,
             after,
             is_late,
@@ -136,6 +153,8 @@ impl Returns {
         } = self;
         out(number(places.len()));
         places.iter().for_each(|place| out(Part::Number(place.0)));
+        out(number(to_try.len()));
+        to_try.iter().for_each(|place| out(Part::Number(place.0)));
         out(Part::Text(&format!("{former} {after:?} {is_late}")));
     }
 }

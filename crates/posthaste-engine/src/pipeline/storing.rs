@@ -24,8 +24,8 @@ impl Pipeline {
             self.waiting.look_anew();
         }
         self.leave_window(now);
-        self.put_off_retries(now, random);
-        if let Some(park) = self.next_parkings(now, random) {
+        self.put_off_retries(random);
+        if let Some(park) = self.next_parkings(random) {
             return Some(park);
         }
         // Before settlements, of which there may be thousands.

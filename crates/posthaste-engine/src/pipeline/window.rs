@@ -120,7 +120,10 @@ impl Window {
     /// An empty window whose tickets begin at `first`.
     pub(super) fn new(order: KeyOrder, first: u64) -> Self {
         Self {
-            order,
+            order: match left_out(Rule::OneOfAKeyAtATime) {
+                true => KeyOrder::Pipelined,
+                false => order,
+            },
             first,
             entries: VecDeque::new(),
             pages: VecDeque::new(),

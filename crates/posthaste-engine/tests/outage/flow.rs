@@ -246,6 +246,16 @@ impl Flow {
         self.waits.iter().filter_map(of_topic).collect()
     }
 
+    /// How long those have waited until now that are of such a key and not delivered.
+    pub(super) fn ages(&self, is_of: impl Fn(&str) -> bool) -> Vec<Duration> {
+        let log = self.log.iter().zip(&self.delivered);
+        let waits = log.filter_map(|(((_, key), written), is_delivered)| {
+            let is_waiting = !is_delivered && key.as_deref().is_some_and(&is_of);
+            is_waiting.then(|| written.until(self.now))
+        });
+        waits.collect()
+    }
+
     fn page(&self, seqs: impl IntoIterator<Item = i64>, end: i64) -> Page {
         let mut builder = PageBuilder::default();
         for seq in seqs {

@@ -162,7 +162,7 @@ impl FarEnd {
         let progress = Arc::clone(&self.progress);
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         let mut answers = VecDeque::new();
-        for record in batch {
+        for record in broker.in_its_order(batch) {
             let serves = !self.broken && !fenced;
             self.hangs |= serves && state.bad(record) == Some(BadKey::HangsTheConnection);
             if self.hangs {

@@ -28,6 +28,7 @@ impl Places {
                 is_paused: _,
                 // Only the length of a wait hangs on it, and no time passes.
                 refusals: _,
+                took,
                 // Every moment is the first one.
                 since: _,
                 turn: _,
@@ -35,15 +36,16 @@ impl Places {
                 is_unused,
                 // For operators alone.
                 set_aside: _,
-                // As `refusals`.
-                has_probe: _,
+                has_copies,
                 name: _,
                 reason: _,
             } = state;
             out(Part::Number(place.0));
             out(number(*limit));
             out(number(*in_flight));
+            out(Part::Number(took.is_some().into()));
             out(Part::Number((*is_unused).into()));
+            out(Part::Number((*has_copies).into()));
         }
         let mut in_flight: Vec<_> = in_flight.keys().map(|ticket| ticket.name()).collect();
         in_flight.sort_unstable();

@@ -109,21 +109,27 @@ fn no_broker_asks_for_more_than_five_minutes() {
 }
 
 #[test]
-fn one_copy_comes_at_the_next_turn_of_its_place() {
+fn a_copy_is_looked_for_at_the_next_turn_of_its_place() {
     let (mut places, place) = (Places::default(), Place(1));
-    let retry = Backoff {
-        first: Duration::from_secs(100),
-        ..PROBE
-    };
-    let wait = |places: &mut Places, now| places.wait_of_copy(place, retry, now, 0.5).as_secs();
-    assert_eq!(wait(&mut places, at(0)), 8, "it takes everything");
+    let wait = |places: &mut Places| places.wait_of_copy(place, PROBE, 0.5).as_secs();
+    assert_eq!(wait(&mut places), 2, "it takes everything");
     refuse(&mut places, 1, 0, at(0));
-    assert_eq!([0; 2].map(|_| wait(&mut places, at(1))), [1, 8]);
+    assert_eq!(wait(&mut places), 2);
+    assert_eq!(places.returns.next_look(), None);
     places.turn(at(2));
-    assert_eq!(wait(&mut places, at(2)), 8);
+    assert!(places.returns.contains(place));
+    places.returns.found(place);
+    assert_eq!(places.returns.next_look(), None, "one is enough");
     places.sends(place, ticket(1));
     refuse(&mut places, 1, 1, at(2));
-    assert_eq!([0; 2].map(|_| wait(&mut places, at(2))), [4, 8]);
+    assert_eq!(wait(&mut places), 4);
+    places.turn(at(6));
+    assert!(places.returns.contains(place));
+    places.sends(place, ticket(2));
+    places.accepted(ticket(2), 100, at(6));
+    places.returns.found(place);
+    places.took_copy(place, at(6));
+    assert!(places.returns.contains(place), "it may take all others");
 }
 
 #[test]

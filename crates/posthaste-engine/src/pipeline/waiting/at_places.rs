@@ -103,6 +103,17 @@ impl Waiting {
         since.is_some_and(|since| now >= since.after(long))
     }
 
+    /// The event's place takes nothing, or has refused this very event: there is no use in waiting
+    /// for its next turn.
+    pub(in super::super) fn is_stuck(
+        &self,
+        (event, router): (&StoredEvent, &Router),
+        now: Moment,
+    ) -> bool {
+        let was_tried = self.reasons(Waiter::of(event)).is_some_and(|r| r.tried);
+        was_tried || self.places.is_quiet(self.place_of(event, router), now)
+    }
+
     /// The event's record and the part of its topic, where parts fail alone.
     fn part_of(&self, event: &StoredEvent, router: &Router) -> Option<(Record, u32)> {
         let parts = self.parts.as_ref()?;
@@ -191,11 +202,10 @@ impl Waiting {
         &mut self,
         (event, router): (&StoredEvent, &Router),
         retry: Backoff,
-        now: Moment,
         random: f64,
     ) -> Duration {
         let place = self.place_of(event, router);
-        self.places.wait_of_copy(place, retry, now, random)
+        self.places.wait_of_copy(place, retry, random)
     }
 
     /// As `Returns::look_for_former`.
@@ -214,9 +224,27 @@ impl Waiting {
     }
 
     /// The event's place took a copy of it.
-    pub(in super::super) fn took_copy(&mut self, event: &StoredEvent, router: &Router) {
-        if self.places.returns.has_refused() {
-            self.places.returns.took(self.place_of(event, router));
+    pub(in super::super) fn took_copy(
+        &mut self,
+        event: &StoredEvent,
+        router: &Router,
+        now: Moment,
+    ) {
+        if self.holds_back() || self.places.returns.has_refused() {
+            self.places.took_copy(self.place_of(event, router), now);
+        }
+    }
+
+    /// These copies were found.
+    pub(in super::super) fn found<'a>(
+        &mut self,
+        copies: impl Iterator<Item = &'a StoredEvent>,
+        router: &Router,
+    ) {
+        if self.holds_back() {
+            for event in copies {
+                self.places.returns.found(self.place_of(event, router));
+            }
         }
     }
 
