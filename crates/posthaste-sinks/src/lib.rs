@@ -33,6 +33,8 @@ mod descriptors {
 mod file;
 #[cfg(test)]
 mod fuzz;
+#[cfg(any(feature = "amqp10", feature = "pubsub"))]
+mod header_map;
 #[cfg(feature = "http")]
 mod http;
 mod jsonl;
@@ -53,7 +55,7 @@ mod pubsub;
 mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(any(feature = "_aws", feature = "pubsub"))]
+#[cfg(any(feature = "_aws", feature = "pubsub", feature = "schema-registry"))]
 mod requests;
 #[cfg(feature = "sns")]
 mod sns;

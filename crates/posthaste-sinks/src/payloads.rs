@@ -6,12 +6,20 @@ mod claim;
 mod claims;
 #[cfg(feature = "compression")]
 mod compressing;
-#[cfg(feature = "compression")]
+#[cfg(feature = "_payloads")]
 mod inside;
-#[cfg(feature = "compression")]
+#[cfg(feature = "_payloads")]
+mod jobs;
+#[cfg(feature = "_payloads")]
 mod lane;
+#[cfg(feature = "compression")]
+mod packing;
+#[cfg(feature = "_payloads")]
+mod patience;
 #[cfg(feature = "claim-check")]
 mod places;
+#[cfg(feature = "schema-registry")]
+mod schemas;
 #[cfg(feature = "compression")]
 mod sink;
 #[cfg(feature = "claim-check")]
@@ -19,7 +27,7 @@ mod storage;
 
 use std::sync::Arc;
 
-#[cfg(feature = "claim-check")]
+#[cfg(any(feature = "claim-check", feature = "schema-registry"))]
 use posthaste_engine::DedupWindow;
 use posthaste_engine::{Sink, SinkError};
 
@@ -85,6 +93,10 @@ pub struct PayloadSettings {
     pub claim_check: Option<String>,
     /// Larger ones are put there.
     pub claim_check_bytes: Option<usize>,
+    /// The address of the registry whose schemas they must fit.
+    pub schema_registry: Option<String>,
+    /// The names of their schemas.
+    pub schema_subject: Option<String>,
 }
 
 /// Puts the settings around a sink; the sink itself where they ask for nothing.
@@ -106,6 +118,18 @@ pub fn around(sink: Arc<dyn Sink>, settings: &PayloadSettings) -> Result<Arc<dyn
              \"s3://BUCKET/PREFIX\" too, or leave it out",
         );
     }
+    if settings.schema_registry.is_none() && settings.schema_subject.is_some() {
+        return refused(
+            "`schema_subject` does nothing without `schema_registry`; give schema_registry = \
+             \"https://HOST:8081\" too, or leave it out",
+        );
+    }
+    // Outside all else: what is compressed or stored is the payload in its form.
+    encoded(packed(sink, settings)?, settings)
+}
+
+fn packed(sink: Arc<dyn Sink>, settings: &PayloadSettings) -> Result<Arc<dyn Sink>, SinkError> {
+    let refused = |reason: &str| Err(misconfigured(&*sink, reason.to_owned()));
     if settings.compression.is_none() && settings.claim_check.is_none() {
         return Ok(sink);
     }
@@ -155,15 +179,9 @@ fn claim_check(
     let Some(url) = &settings.claim_check else {
         return Ok(None);
     };
-    let info = sink.info();
-    // An event that waits for the storage may leave the window, and the progress that the broker
-    // keeps does not know of that.
-    if info.deduplication.map(|memory| memory.window) == Some(DedupWindow::UntilStored) {
-        let reason = "`claim_check` does not go together with progress that is kept in the \
-                      broker; leave out `claim_check`, or `delivery=transactional`";
-        return Err(misconfigured(sink, reason.to_owned()));
-    }
-    let sink_max = info
+    refuse_kept_progress(sink, "claim_check")?;
+    let sink_max = sink
+        .info()
         .event_bytes_max
         .and_then(|max| usize::try_from(max).ok());
     let sink_max = sink_max.unwrap_or(usize::MAX);
@@ -183,6 +201,45 @@ fn claim_check(
         bytes_max: bytes_max.unwrap_or(CLAIM_CHECK_BYTES_MAX.min(sink_max)),
         compressing,
     }))
+}
+
+/// An event that waits outside the sink, or is refused there, may leave the window, and progress
+/// that the broker keeps does not know of that.
+#[cfg(any(feature = "claim-check", feature = "schema-registry"))]
+fn refuse_kept_progress(sink: &dyn Sink, setting: &str) -> Result<(), SinkError> {
+    let window = sink.info().deduplication.map(|memory| memory.window);
+    match window == Some(DedupWindow::UntilStored) {
+        false => Ok(()),
+        true => Err(misconfigured(
+            sink,
+            format!(
+                "`{setting}` does not go together with progress that is kept in the broker; leave \
+                 out `{setting}`, or `delivery=transactional`"
+            ),
+        )),
+    }
+}
+
+fn encoded(sink: Arc<dyn Sink>, settings: &PayloadSettings) -> Result<Arc<dyn Sink>, SinkError> {
+    let Some(url) = &settings.schema_registry else {
+        return Ok(sink);
+    };
+    #[cfg(feature = "schema-registry")]
+    {
+        refuse_kept_progress(&*sink, "schema_registry")?;
+        let schemas = schemas::Schemas::of(url, settings.schema_subject.as_deref())?;
+        Ok(Arc::new(schemas::SchemaSink {
+            inner: sink,
+            schemas,
+        }))
+    }
+    #[cfg(not(feature = "schema-registry"))]
+    {
+        _ = url;
+        let reason = "this build asks no schema registry, and `schema_registry` wants it to; build \
+                      it with `cargo build --features schema-registry`";
+        Err(misconfigured(&*sink, reason.to_owned()))
+    }
 }
 
 fn misconfigured(sink: &dyn Sink, reason: String) -> SinkError {

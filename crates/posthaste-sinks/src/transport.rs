@@ -36,6 +36,13 @@ pub(crate) enum TransportError {
 }
 
 impl TransportError {
+    /// The words alone.
+    #[cfg(any(feature = "claim-check", feature = "schema-registry"))]
+    pub(crate) fn into_reason(self) -> String {
+        let (Self::Connection(reason) | Self::Setup(reason) | Self::Certificate(reason)) = self;
+        reason
+    }
+
     fn io(doing: &str, error: &io::Error) -> Self {
         Self::Connection(format!("{doing}: {error}"))
     }
@@ -102,7 +109,12 @@ pub(crate) async fn connect(
 
 /// As [`connect`], with TLS if that is given: then the peer has to prove that it is `host`, a name
 /// or an address, which may stand in brackets.
-#[cfg(any(feature = "_aws", feature = "claim-check", feature = "pubsub"))]
+#[cfg(any(
+    feature = "_aws",
+    feature = "claim-check",
+    feature = "pubsub",
+    feature = "schema-registry"
+))]
 pub(crate) async fn dial(
     host: &str,
     address: &str,

@@ -2,7 +2,9 @@
 //! folder, under an unprivileged user, gone when its value is dropped or the test process dies.
 
 pub mod artemis;
+pub mod azurite;
 mod daemon;
+pub mod gcs;
 pub mod http;
 pub mod kafka;
 pub mod moto;
@@ -14,5 +16,6 @@ pub mod postgres;
 pub mod pubsub;
 pub mod rabbitmq;
 pub mod redis;
+pub mod registry;
 mod run;
 pub mod sqs;

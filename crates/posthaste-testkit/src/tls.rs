@@ -4,6 +4,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose,
 };
+use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,6 +84,26 @@ impl TestCa {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Writes a key in PEM of this account of Google to a file of this name in
+    /// [`folder`](Self::folder), and answers its path.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be written.
+    pub fn account_file(&self, name: &str, account: &str, key_pem: &str) -> String {
+        let file = self.folder().join(name);
+        let key = json!({
+            "type": "service_account",
+            "project_id": "shop",
+            "private_key_id": "key-1",
+            "private_key": key_pem,
+            "client_email": account,
+            "token_uri": "https://oauth2.googleapis.com/token",
+        });
+        fs::write(&file, key.to_string()).expect("write to a temporary folder");
+        file.display().to_string()
     }
 
     /// A server certificate for exactly these names: DNS names, or IP addresses in text form. A

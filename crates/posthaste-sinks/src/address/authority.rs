@@ -78,7 +78,7 @@ impl Address {
 
     /// The text after the first `/`, with the percent escapes that it has; empty without a `/`. For
     /// an address whose [authority](Self::authority) was read.
-    #[cfg(feature = "http")]
+    #[cfg(any(feature = "http", feature = "schema-registry"))]
     pub(crate) fn encoded_path(&self) -> &str {
         self.path.split_once('/').map_or("", |(_, path)| path)
     }

@@ -195,7 +195,8 @@ fn outcome(end: End, address: &str, is_own: bool) -> Outcome {
 fn too_large(bytes: usize, limit: u64, address: &str) -> Outcome {
     let reason = format!(
         "a message of {bytes} bytes with its properties, over the {limit} that address \
-         `{address}` takes (its max-message-size)"
+         `{address}` takes (its max-message-size); raise it, and start the relay again, which is \
+         told when a link begins"
     );
     Outcome::rejected(RejectionKind::TooLarge, reason)
 }

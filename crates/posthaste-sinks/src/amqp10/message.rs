@@ -1,11 +1,9 @@
 //! The message of a record: its properties, its application properties, and its payload.
 
-use std::collections::HashMap;
-
 use posthaste_engine::{Field, Outcome, Record, RejectionKind, wire_id_room};
 
 use super::client::{Elements, Writer};
-use crate::jsonl;
+use crate::{header_map, jsonl};
 
 /// The application properties that are ours. An event's own header of such a name stands in
 /// [`HEADERS`].
@@ -141,22 +139,15 @@ fn application_properties(map: &mut Elements<'_>, record: &Record, occurred_at: 
     {
         add("content-type", Some(text));
     }
-    // A map has a name once.
-    let mut counts: HashMap<&str, usize> = HashMap::new();
-    for (name, _) in record.own_headers() {
-        *counts.entry(name).or_default() += 1;
-    }
     let ours = match record.has_given_headers() {
         true => &OF_THE_RECORD[..],
         false => &OURS,
     };
-    let may_stand =
-        |name: &str| counts.get(name) == Some(&1) && !name.is_empty() && !ours.contains(&name);
-    for (name, value) in record.own_headers().filter(|(name, _)| may_stand(name)) {
+    let may_stand = |name: &str, _: Option<&str>| !name.is_empty() && !ours.contains(&name);
+    let (standing, rest) = header_map::split(record, may_stand);
+    for (name, value) in standing {
         add(name, value);
     }
-    let rest = record.own_headers();
-    let rest: Vec<_> = rest.filter(|(name, _)| !may_stand(name)).collect();
     if !rest.is_empty() {
         add(HEADERS, Some(&serde_json::json!(rest).to_string()));
     }

@@ -78,7 +78,8 @@ fn of_sdk(entry: &Entry) -> Result<PutRecordsRequestEntry, BuildError> {
 
 /// Only a record that was taken has a number in its shard.
 fn answer(result: &PutRecordsResultEntry) -> Answer {
-    match (result.error_code(), result.sequence_number()) {
+    let number = result.sequence_number().filter(|of| !of.is_empty());
+    match (result.error_code(), number) {
         (None, Some(_)) => Ok(()),
         (None, None) => Err(Refusal::unanswered()),
         (Some(code), _) => Err(Refusal::of_entry(code, result.error_message(), false)),
@@ -92,9 +93,11 @@ mod tests {
     #[test]
     fn a_record_is_taken_if_it_has_a_number() {
         let result = PutRecordsResultEntry::builder();
-        assert_eq!(answer(&result.sequence_number("1").build()), Ok(()));
-        let nothing = PutRecordsResultEntry::builder().build();
-        assert_eq!(answer(&nothing), Err(Refusal::unanswered()));
+        let taken = result.clone().sequence_number("1").build();
+        assert_eq!(answer(&taken), Ok(()));
+        for nothing in [PutRecordsResultEntry::builder(), result.sequence_number("")] {
+            assert_eq!(answer(&nothing.build()), Err(Refusal::unanswered()));
+        }
         for (code, cause) in [
             ("ProvisionedThroughputExceededException", Cause::Throttled),
             ("InternalFailure", Cause::Unknown),

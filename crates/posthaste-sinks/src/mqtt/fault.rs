@@ -252,7 +252,10 @@ pub(super) fn not_published(fault: NotPublished, topic: &str) -> Outcome {
     match fault {
         NotPublished::TooLarge { bytes, max } => Outcome::rejected(
             RejectionKind::TooLarge,
-            format!("a packet of {bytes} bytes, over the {max} that the broker takes"),
+            format!(
+                "a packet of {bytes} bytes, over the {max} that the broker takes; raise its limit, \
+                 and start the relay again, which asks for it once a connection"
+            ),
         ),
         NotPublished::TopicTooLong(bytes) => Outcome::rejected(
             RejectionKind::Invalid,

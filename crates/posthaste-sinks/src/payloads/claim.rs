@@ -6,7 +6,7 @@ use bytes::Bytes;
 use posthaste_engine::{GivenHeader, Record, is_plain_name, wire_id_room};
 use ring::digest::{SHA256, digest};
 use serde_json::json;
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::task::spawn_blocking;
 
 use super::{
     CLAIM_CHECK, CLAIM_CHECK_BYTES, CLAIM_CHECK_SHA256, CONTENT_ENCODING, Compression,
@@ -14,7 +14,7 @@ use super::{
     storage::{Fault, Storage},
 };
 
-/// An object is given up after this time, and longer by a second for each so many bytes: a
+/// A server's object is given up after this time, and longer by a second for each so many bytes: a
 /// connection may stay open and never answer.
 const LIMIT: Duration = Duration::from_secs(60);
 const BYTES_EACH_SECOND: usize = 256 << 10;
@@ -78,10 +78,7 @@ impl ClaimCheck {
             sha256,
             encoding,
         };
-        match timeout(limit, self.storage.put(&name, bytes)).await {
-            Ok(stored) => stored.map(|()| claim),
-            Err(_) => Err(Fault::away(format!("no answer within {limit:?}"))),
-        }
+        self.storage.put(&name, bytes, limit).await.map(|()| claim)
     }
 }
 

@@ -3,16 +3,14 @@
 //! An event that waits for longer than an answer may take is put off, and its payload goes on being
 //! stored: it is sent when its turn comes again.
 
-use std::{collections::HashMap, future::pending, panic::resume_unwind, sync::Arc, time::Duration};
+use std::{collections::HashMap, panic::resume_unwind, sync::Arc, time::Duration};
 
 use posthaste_engine::{EventRef, Outcome, Record};
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep_until},
-};
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{
-    claim::{Claim, ClaimCheck},
+    claim::{Claim, ClaimCheck, Unstored},
+    patience::Patience,
     storage::Fault,
 };
 
@@ -37,17 +35,17 @@ pub(super) enum Step {
 pub(super) struct Claims {
     check: Arc<ClaimCheck>,
     destination: Arc<str>,
-    /// A record is answered after this time.
-    patience: Duration,
+    patience: Patience,
     uploads: JoinSet<(EventRef, Result<Claim, Fault>)>,
     /// Payloads that are being stored, with their bytes.
     under_way: HashMap<EventRef, usize>,
     bytes: usize,
+    /// The payload for which there was no room, with its bytes. No other one begins before it:
+    /// smaller ones would take its room for ever. Its event may have been put off meanwhile.
+    next: Option<(EventRef, Unstored, usize)>,
     ended: HashMap<EventRef, (Instant, Result<Claim, Fault>)>,
     /// Since when records wait, by ticket.
     since: HashMap<u64, Instant>,
-    /// When the first of them has to be answered.
-    due: Option<Instant>,
 }
 
 impl Claims {
@@ -56,14 +54,13 @@ impl Claims {
         Self {
             check,
             destination: destination.into(),
-            // The sink needs the rest.
-            patience: limit / 2,
+            patience: Patience::new(limit),
             uploads: JoinSet::new(),
             under_way: HashMap::new(),
             bytes: 0,
+            next: None,
             ended: HashMap::new(),
             since: HashMap::new(),
-            due: None,
         }
     }
 
@@ -72,8 +69,7 @@ impl Claims {
         let now = Instant::now();
         if self.since.len() > ENDED_MAX {
             // Those that were answered behind a failure.
-            let long = self.patience * 4;
-            self.since.retain(|_, since| now - *since < long);
+            self.since.retain(|_, since| now - *since < ENDED_FOR);
         }
         let wanted = batch.iter().filter(|record| self.check.wants(record));
         self.since
@@ -82,7 +78,7 @@ impl Claims {
 
     /// A round of steps begins.
     pub(super) fn begin(&mut self) {
-        self.due = None;
+        self.patience.begin();
     }
 
     /// The next step of a record; none if its payload is not to be stored.
@@ -111,11 +107,11 @@ impl Claims {
             }
             _ => {}
         }
-        let is_under_way = self.under_way.contains_key(&event) || self.store(event, record);
+        let is_next = self.next.as_ref().is_some_and(|(next, ..)| *next == event);
+        let is_under_way =
+            is_next || self.under_way.contains_key(&event) || self.store(event, record);
         let since = self.since.get(&record.ticket()).copied().unwrap_or(now);
-        let due = since + self.patience;
-        if now < due {
-            self.due = Some(self.due.map_or(due, |other| other.min(due)));
+        if !self.patience.is_over(since) {
             return Step::Wait;
         }
         let size = record.value().map_or(0, <[u8]>::len);
@@ -125,44 +121,51 @@ impl Claims {
         }))
     }
 
-    /// Begins to store the payload, if there is room.
+    /// Begins to store the payload, or puts it next in line; none where another one is.
     fn store(&mut self, event: EventRef, record: &Record) -> bool {
         let bytes = record.value().map_or(0, <[u8]>::len);
-        let has_room = self.under_way.len() < AT_ONCE_MAX && self.bytes + bytes <= BYTES_MAX;
-        if !has_room && !self.under_way.is_empty() {
+        if self.next.is_some() {
             return false;
         }
+        self.next = Some((event, self.check.unstored(record), bytes));
+        self.begin_next();
+        true
+    }
+
+    /// Begins to store the next payload once there is room.
+    fn begin_next(&mut self) {
+        let has_room = |bytes: usize| {
+            self.under_way.is_empty()
+                || self.under_way.len() < AT_ONCE_MAX && self.bytes + bytes <= BYTES_MAX
+        };
+        let Some((event, unstored, bytes)) = self.next.take_if(|(_, _, bytes)| has_room(*bytes))
+        else {
+            return;
+        };
         self.bytes += bytes;
         self.under_way.insert(event, bytes);
-        let unstored = self.check.unstored(record);
         let (check, destination) = (Arc::clone(&self.check), Arc::clone(&self.destination));
         self.uploads.spawn(async move {
             let stored = check.store(&destination, unstored).await;
             (event, stored)
         });
-        true
     }
 
     /// Waits until another step of some record is possible. Cancel safe.
     pub(super) async fn changed(&mut self) {
-        let due = async {
-            match self.due {
-                Some(due) => sleep_until(due).await,
-                None => pending().await,
-            }
-        };
         tokio::select! {
             Some(ended) = self.uploads.join_next() => match ended {
                 Ok((event, stored)) => self.end(event, stored),
                 // A bug, and none that more events would survive.
                 Err(broken) => resume_unwind(broken.into_panic()),
             },
-            () = due => {}
+            () = self.patience.ends() => {}
         }
     }
 
     fn end(&mut self, event: EventRef, stored: Result<Claim, Fault>) {
         self.bytes -= self.under_way.remove(&event).unwrap_or_default();
+        self.begin_next();
         let now = Instant::now();
         if self.ended.len() >= ENDED_MAX {
             self.ended.retain(|_, (at, _)| now - *at < ENDED_FOR);
@@ -173,5 +176,42 @@ impl Claims {
             self.ended.remove(&one);
         }
         self.ended.insert(event, (now, stored));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_testkit::sink_suite::{SuiteEvent, records};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::payloads::storage::Storage;
+
+    /// A small payload would fit beside the first one, the large one before it does not.
+    #[tokio::test]
+    async fn a_payload_without_room_is_next_in_line() {
+        let folder = TempDir::new().unwrap();
+        let check = ClaimCheck {
+            storage: Storage::open(&format!("file://{}", folder.path().display())).unwrap(),
+            bytes_max: 0,
+            compressing: None,
+        };
+        let mut claims = Claims::new(Arc::new(check), "d", Duration::from_secs(3_600));
+        let sizes = [BYTES_MAX - 1_000, 2_000, 10];
+        let events = sizes.map(|size| SuiteEvent::new(None, "x".repeat(size)));
+        let records = records(&events, 0);
+        claims.submitted(&records);
+        claims.begin();
+        for record in &records {
+            assert!(matches!(claims.step(record), Some(Step::Wait)));
+        }
+        let under_way: Vec<_> = claims.under_way.keys().copied().collect();
+        assert_eq!(under_way, [records[0].event().reference()]);
+        let mut open = records;
+        while !open.is_empty() {
+            claims.changed().await;
+            claims.begin();
+            open.retain(|record| !matches!(claims.step(record), Some(Step::Ready(_))));
+        }
     }
 }

@@ -7,7 +7,7 @@ use posthaste_engine::{CheckReport, Lane, LaneSpec, Sink, SinkError, SinkInfo};
 
 #[cfg(feature = "claim-check")]
 use super::{claim::ClaimCheck, claims::Claims, places::Places};
-use super::{compressing::Compressing, inside::Inside, lane::PayloadLane};
+use super::{compressing::Compressing, inside::Inside, lane::PayloadLane, packing::Packing};
 
 pub(super) struct PayloadSink {
     pub(super) inner: Arc<dyn Sink>,
@@ -50,16 +50,17 @@ impl Sink for PayloadSink {
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
+        let limit = spec.publish_timeout;
         #[cfg(feature = "claim-check")]
-        let claims = self.claim_check.as_ref().map(|check| {
-            let (destination, limit) = (&spec.scope.destination, spec.publish_timeout);
-            Claims::new(Arc::clone(check), destination, limit)
-        });
+        let claims = self
+            .claim_check
+            .as_ref()
+            .map(|check| Claims::new(Arc::clone(check), &spec.scope.destination, limit));
         let lane = self.inner.open_lane(spec).await?;
         let inside = Inside::new(lane, &self.inner.info());
-        let lane = PayloadLane::new(inside, self.compressing);
+        let packing = Packing::new(self.compressing, limit);
         #[cfg(feature = "claim-check")]
-        let lane = lane.with_claims(claims);
-        Ok(Box::new(lane))
+        let packing = packing.with_claims(claims);
+        Ok(Box::new(PayloadLane::new(inside, packing)))
     }
 }

@@ -1,5 +1,6 @@
 //! Where payloads lie that records only name: a folder, or a bucket of object storage.
 
+mod client;
 mod connector;
 mod fault;
 mod local;
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use posthaste_engine::{CheckReport, Fact, Finding, PlugIn, Severity, SinkError};
 use tokio::time::timeout;
 
-use crate::address::Address;
+use crate::address::{Address, expect_scheme};
 pub(super) use fault::Fault;
 use local::Local;
 use remote::Remote;
@@ -36,14 +37,13 @@ impl Storage {
     /// [`SinkError::Misconfigured`] with the fix. It repeats nothing of the address: a login may
     /// stand there by mistake.
     pub(super) fn open(url: &str) -> Result<Self, SinkError> {
-        let opened = Address::parse(url).and_then(|address| {
+        let examples: Vec<_> = ROWS.iter().map(|row| row.example).collect();
+        let parsed = expect_scheme(url, &examples).and_then(|()| Address::parse(url));
+        let opened = parsed.and_then(|address| {
             let is_it = |row: &&PlugIn| row.schemes.contains(&address.scheme());
             let Some(row) = ROWS.iter().copied().find(is_it) else {
-                let known = ROWS.iter().map(|row| row.example).collect::<Vec<_>>();
-                return Err(wrong(format!(
-                    "write it as one of `{}`",
-                    known.join("`, `")
-                )));
+                let examples = examples.join("`, `");
+                return Err(wrong(format!("write it as one of `{examples}`")));
             };
             address.check(row)?;
             match row.name {
@@ -58,14 +58,17 @@ impl Storage {
     }
 
     /// Writes the object of this name, which nobody else gives to other bytes. It is durable when
-    /// this returns.
+    /// this returns. A server has so much time; a folder takes as long as it takes, since nothing
+    /// ends a thread that waits for a device, and another one would wait beside it.
     ///
     /// # Errors
     /// The fault; what was there is still there.
-    pub(super) async fn put(&self, name: &str, bytes: Bytes) -> Result<(), Fault> {
+    pub(super) async fn put(&self, name: &str, bytes: Bytes, limit: Duration) -> Result<(), Fault> {
         match self {
             Self::Local(local) => local.put(name, bytes).await,
-            Self::Remote(remote) => remote.put(name, bytes).await,
+            Self::Remote(remote) => timeout(limit, remote.put(name, bytes))
+                .await
+                .unwrap_or_else(|_| Err(Fault::away(format!("no answer within {limit:?}")))),
         }
     }
 

@@ -253,9 +253,8 @@ impl Connection {
             Ok(sent) => sent,
             Err(error) => return Exchange::Unsent(error),
         };
-        if let Err(error) = sending.send_data(body, true) {
-            return Exchange::Broken(error);
-        }
+        // Sending fails where the connection has ended meanwhile: the answer's error says why.
+        drop(sending.send_data(body, true));
         let answered = async {
             let (head, body) = response.await?.into_parts();
             let read = read(body).await?;

@@ -1,7 +1,5 @@
 //! The message of a record: its payload, its ordering key, and attributes, which are text.
 
-use std::collections::HashMap;
-
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use posthaste_engine::{Outcome, Record, RejectionKind, wire_id_room};
@@ -9,7 +7,7 @@ use prost::Message as _;
 
 use super::wire::{Attribute, PubsubMessage};
 use crate::{
-    jsonl,
+    header_map, jsonl,
     requests::target::{Encoded, Target},
 };
 
@@ -130,26 +128,16 @@ fn attributes(record: &Record) -> Result<Vec<Attribute>, Outcome> {
 
 /// The event's own headers.
 fn add_own(out: &mut Vec<Attribute>, record: &Record) {
-    // A map has a name once.
-    let mut counts: HashMap<&str, usize> = HashMap::new();
-    for (name, _) in record.own_headers() {
-        *counts.entry(name).or_default() += 1;
-    }
     let ours = match record.has_given_headers() {
         true => &OURS[..OF_THE_RECORD],
         false => &OURS,
     };
     let as_attribute = |name: &str, value: Option<&str>| {
-        counts.get(name) == Some(&1)
-            && may_be_name(name, ours)
-            && value.is_some_and(|value| value.len() <= VALUE_BYTES_MAX)
+        may_be_name(name, ours) && value.is_some_and(|value| value.len() <= VALUE_BYTES_MAX)
     };
-    let mut rest = Vec::new();
-    for (name, value) in record.own_headers() {
-        match value {
-            Some(text) if as_attribute(name, value) => add(out, name, text),
-            _ => rest.push((name, value)),
-        }
+    let (standing, rest) = header_map::split(record, as_attribute);
+    for (name, value) in standing {
+        add(out, name, value.unwrap_or_default());
     }
     if !rest.is_empty() {
         add(out, HEADERS, &serde_json::json!(rest).to_string());

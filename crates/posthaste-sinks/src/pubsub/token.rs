@@ -8,14 +8,12 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::{
     HeaderMap, Method, Request, StatusCode, Uri,
-    client::conn::http1,
-    header::{CONTENT_TYPE, HOST, HeaderValue},
+    header::{CONTENT_TYPE, HeaderValue},
 };
-use hyper_util::rt::TokioIo;
-use posthaste_engine::Cause;
+use posthaste_engine::{Cause, is_plain_name};
 use ring::{
     rand::SystemRandom,
     signature::{RSA_PKCS1_SHA256, RsaKeyPair},
@@ -23,16 +21,16 @@ use ring::{
 use rustls::pki_types::{PrivateKeyDer, pem::PemObject as _};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::task::JoinSet;
 
 use super::{
     credentials::{AuthorizedUser, Credentials, ServiceAccount},
-    dial::dial,
+    dial::refusal,
 };
 use crate::{
     requests::{
+        ask::{ask as ask_server, escaped},
         endpoint::Endpoint,
-        refusal::{Refusal, excerpt},
+        refusal::Refusal,
     },
     transport::KeptTls,
 };
@@ -190,21 +188,10 @@ async fn ask_for_user(user: &AuthorizedUser, tls: &KeptTls) -> Result<(Token, Du
 
 /// Pairs as a form of a page sends them.
 fn form(pairs: &[(&str, &str)]) -> String {
-    let mut out = String::new();
-    for (name, value) in pairs {
-        if !out.is_empty() {
-            out.push('&');
-        }
-        out += name;
-        out.push('=');
-        for byte in value.bytes() {
-            match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                true => out.push(char::from(byte)),
-                false => out += &format!("%{byte:02X}"),
-            }
-        }
-    }
-    out
+    let pairs = pairs
+        .iter()
+        .map(|(name, value)| format!("{name}={}", escaped(value)));
+    pairs.collect::<Vec<_>>().join("&")
 }
 
 async fn ask_machine(host: &str) -> Result<(Token, Duration), Refusal> {
@@ -245,10 +232,9 @@ fn given(status: StatusCode, body: &[u8], fix: &str) -> Result<Given, Refusal> {
         429 | 500..=599 => Err(Refusal::of_service(Cause::Unknown, asked)),
         _ => {
             let refused = serde_json::from_slice(body).map(|Refused { error }| error);
-            let words = refused.map_or_else(
-                |_| String::new(),
-                |error| format!(": {}", excerpt(&error, 80)),
-            );
+            // A code such as `invalid_grant`; other words may repeat what was sent.
+            let code = refused.ok().filter(|code| is_plain_name(code));
+            let words = code.map_or_else(String::new, |code| format!(": {code}"));
             Err(Refusal::of_service(
                 Cause::Denied,
                 format!("{asked}{words}{fix}"),
@@ -257,33 +243,20 @@ fn given(status: StatusCode, body: &[u8], fix: &str) -> Result<Given, Refusal> {
     }
 }
 
-/// Sends a request over a connection of its own, and reads the answer.
+/// Sends a request, and reads the answer.
 async fn send(
     endpoint: &Endpoint,
     tls: Option<&KeptTls>,
-    mut request: Request<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, HeaderMap, Bytes), Refusal> {
-    let broken = |error: &dyn std::fmt::Display| {
-        let reason = format!("asking {} for a token: {error}", endpoint.address());
-        Refusal::of_service(Cause::Connection, reason)
-    };
-    let host = HeaderValue::from_str(&endpoint.authority()).map_err(|error| broken(&error))?;
-    request.headers_mut().insert(HOST, host);
-    let stream = dial(endpoint, tls, ACKNOWLEDGEMENT).await;
-    let stream = stream.map_err(|refusal| Refusal {
-        reason: format!("asking for a token: {}", refusal.reason),
-        ..refusal
-    })?;
-    let handshake = http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|error| broken(&error))?;
-    // It ends with this call, however that ends.
-    let mut driver = JoinSet::new();
-    driver.spawn(connection);
-    let response = sender.send_request(request).await;
-    let (head, body) = response.map_err(|error| broken(&error))?.into_parts();
-    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| broken(&error))?.to_bytes();
-    Ok((head.status, head.headers, body))
+    let asked = ask_server(endpoint, tls, request, ACKNOWLEDGEMENT, ANSWER_BYTES_MAX).await;
+    asked.map_err(|error| {
+        let refusal = refusal(error);
+        Refusal {
+            reason: format!("asking for a token: {}", refusal.reason),
+            ..refusal
+        }
+    })
 }
 
 #[cfg(test)]

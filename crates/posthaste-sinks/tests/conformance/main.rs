@@ -36,6 +36,8 @@ mod pubsub;
 mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "schema-registry")]
+mod schemas;
 #[cfg(feature = "sns")]
 mod sns;
 #[cfg(feature = "sqs")]
@@ -116,6 +118,11 @@ const TESTS: &[Tests] = &[
     Tests {
         rows: redis::rows,
         trials: redis::trials,
+    },
+    #[cfg(feature = "schema-registry")]
+    Tests {
+        rows: Vec::new,
+        trials: schemas::trials,
     },
     #[cfg(feature = "sns")]
     Tests {

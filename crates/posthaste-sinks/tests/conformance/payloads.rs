@@ -1,6 +1,8 @@
 //! Sinks with settings for payloads around them: the whole suite, read as consumers read it.
 
 #[cfg(feature = "claim-check")]
+mod providers;
+#[cfg(feature = "claim-check")]
 mod stored;
 mod unpacked;
 
@@ -8,6 +10,8 @@ use libtest_mimic::Trial;
 use posthaste_sinks::{Compression, PayloadSettings};
 use posthaste_testkit::sink_suite::{Expected, Fixture, Row};
 
+#[cfg(feature = "claim-check")]
+use providers::Provider;
 use unpacked::{Objects, Unpacked};
 
 pub(crate) fn rows() -> Vec<Row> {
@@ -22,6 +26,16 @@ pub(crate) fn rows() -> Vec<Row> {
             expected: stored::named("file-claim-check", row.expected),
             fixture: || stored::fixture(crate::file::rows, Objects::folder()),
         });
+        #[cfg(feature = "claim-check")]
+        rows.push(Row {
+            expected: stored::named("file-claim-check-azure", row.expected),
+            fixture: || stored::fixture(crate::file::rows, Objects::bucket(Provider::Azure)),
+        });
+        #[cfg(feature = "claim-check")]
+        rows.push(Row {
+            expected: stored::named("file-claim-check-google", row.expected),
+            fixture: || stored::fixture(crate::file::rows, Objects::bucket(Provider::Google)),
+        });
     }
     #[cfg(feature = "nats")]
     for row in crate::nats::rows() {
@@ -32,7 +46,7 @@ pub(crate) fn rows() -> Vec<Row> {
         #[cfg(feature = "claim-check")]
         rows.push(Row {
             expected: stored::named("nats-claim-check", row.expected),
-            fixture: || stored::fixture(crate::nats::rows, Objects::bucket()),
+            fixture: || stored::fixture(crate::nats::rows, Objects::bucket(Provider::S3)),
         });
     }
     rows
@@ -40,7 +54,10 @@ pub(crate) fn rows() -> Vec<Row> {
 
 pub(crate) fn trials() -> Vec<Trial> {
     #[cfg(feature = "claim-check")]
-    return stored::trials();
+    return stored::trials()
+        .into_iter()
+        .chain(providers::trials())
+        .collect();
     #[cfg(not(feature = "claim-check"))]
     Vec::new()
 }

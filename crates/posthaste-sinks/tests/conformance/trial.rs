@@ -21,7 +21,7 @@ pub(crate) fn beside_blocking_calls() -> Builder {
 pub(crate) fn trial<F: Future<Output = ()> + 'static>(
     name: String,
     runtime: fn() -> Builder,
-    test: fn() -> F,
+    test: impl FnOnce() -> F + Send + 'static,
 ) -> Trial {
     Trial::test(name, move || {
         let runtime = runtime().enable_all().build().unwrap();

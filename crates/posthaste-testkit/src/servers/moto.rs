@@ -15,7 +15,7 @@ use crate::ports::Port;
 use crate::proxy::Proxy;
 use crate::tls::ServerCertificate;
 
-pub use kinesis::StreamRecord;
+pub use kinesis::{StreamReader, StreamRecord};
 
 const VERSION: &str = "5.2.5";
 
@@ -178,6 +178,15 @@ impl MotoServer {
     /// When it does not run.
     pub fn kill9(&self) {
         self.daemon.kill9();
+    }
+
+    /// Stops the server in order (SIGTERM); returns when the process has ended.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn stop(&self) {
+        self.daemon.stop();
     }
 
     /// Lets the server stand still (SIGSTOP): connections stay open.

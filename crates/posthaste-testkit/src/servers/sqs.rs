@@ -13,6 +13,7 @@ use crate::cache::cache_dir;
 use crate::ports::Port;
 use crate::proxy::Proxy;
 
+pub(super) use client::exchange;
 pub use client::{AwsClient, Message};
 
 const VERSION: &str = "1.7.1";

@@ -1,15 +1,15 @@
 //! The links of a session: one for each address, within a bound.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-/// Links at the most. Each costs the peer some memory; with more addresses in use, the link that
-/// was idle for longest makes room.
+/// Links at the most. Each costs the peer some memory; with more addresses in use, idle ones make
+/// room: those without credit first, and then those that were idle for longest.
 const LINKS_MAX: usize = 200;
 /// Links that make room at once, for as many addresses: each takes two ways to the peer and back.
 const DETACHING_MAX: usize = 16;
@@ -50,8 +50,10 @@ pub(super) struct Link {
     sent: Option<Instant>,
     /// When we asked the peer for its state.
     since: Instant,
-    /// The address that it makes room for.
-    makes_room_for: Option<Arc<str>>,
+    /// The peer wants all that waits for it, and no credit left behind that.
+    pub(super) drains: bool,
+    /// It makes room for an address that waits for a link.
+    makes_room: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +70,10 @@ pub(super) struct Links {
     all: BTreeMap<u32, Link>,
     by_address: HashMap<Arc<str>, u32>,
     by_peer: HashMap<u32, u32>,
+    /// The addresses that wait for a link, each once, in the order in which they came: else those
+    /// without credit would take each place before the others.
+    queue: VecDeque<Arc<str>>,
+    queued: HashSet<Arc<str>>,
     count_max: usize,
     looks: u64,
 }
@@ -87,6 +93,8 @@ impl Links {
             all: BTreeMap::new(),
             by_address: HashMap::new(),
             by_peer: HashMap::new(),
+            queue: VecDeque::new(),
+            queued: HashSet::new(),
             count_max: handles.min(LINKS_MAX),
             looks: 0,
         }
@@ -112,9 +120,25 @@ impl Links {
         }
         let step = match self.all.len() < self.count_max {
             true => Some(Step::Attach(self.add(address, now))),
-            false => self.end_an_idle_one(address, now).map(Step::Detach),
+            false => {
+                if self.queued.insert(Arc::clone(address)) {
+                    self.queue.push_back(Arc::clone(address));
+                }
+                self.end_an_idle_one(now).map(Step::Detach)
+            }
         };
         (Room::No { sent: None }, step)
+    }
+
+    /// A link for the address that waits for one longest, where there is room: it is to be attached
+    /// under this handle.
+    pub(super) fn next_in_queue(&mut self, now: Instant) -> Option<(u32, Arc<str>)> {
+        if self.all.len() >= self.count_max {
+            return None;
+        }
+        let address = self.queue.pop_front()?;
+        self.queued.remove(&address);
+        Some((self.add(&address, now), address))
     }
 
     fn add(&mut self, address: &Arc<str>, now: Instant) -> u32 {
@@ -134,28 +158,23 @@ impl Links {
             used: self.looks,
             sent: None,
             since: now,
-            makes_room_for: None,
+            drains: false,
+            makes_room: false,
         };
         self.all.insert(handle, link);
         handle
     }
 
-    /// One for each address that has none.
-    fn end_an_idle_one(&mut self, address: &Arc<str>, now: Instant) -> Option<u32> {
-        let detaching = self.all.values();
-        let detaching = detaching.filter_map(|link| link.makes_room_for.as_ref());
-        let (mut count, mut is_asked) = (0, false);
-        for of in detaching {
-            count += 1;
-            is_asked |= of == address;
-        }
-        if is_asked || count >= DETACHING_MAX {
+    /// One for each address that waits.
+    fn end_an_idle_one(&mut self, now: Instant) -> Option<u32> {
+        let detaching = self.all.values().filter(|link| link.makes_room).count();
+        if detaching >= self.queue.len().min(DETACHING_MAX) {
             return None;
         }
         let idle = self.all.iter_mut().filter(|(_, link)| link.is_idle(now));
-        let (handle, link) = idle.min_by_key(|(_, link)| link.used)?;
+        let (handle, link) = idle.min_by_key(|(_, link)| (link.credit > 0, link.used))?;
         link.detach(now);
-        link.makes_room_for = Some(Arc::clone(address));
+        link.makes_room = true;
         self.by_address.remove(&link.address);
         Some(*handle)
     }
@@ -177,7 +196,7 @@ impl Links {
                     given_up.push(*handle);
                 }
                 LinkState::Detaching => {
-                    link.makes_room_for = None;
+                    link.makes_room = false;
                     unanswered += 1;
                 }
             }
@@ -191,7 +210,7 @@ impl Links {
         let asked = asked.filter(|link| match link.state {
             LinkState::Attached => false,
             LinkState::Attaching => true,
-            LinkState::Detaching => link.makes_room_for.is_some(),
+            LinkState::Detaching => link.makes_room,
         });
         asked.map(|link| link.since + limit).min()
     }
@@ -212,6 +231,17 @@ impl Links {
     pub(super) fn of_peer(&mut self, peer: u32) -> Option<(u32, &mut Link)> {
         let handle = *self.by_peer.get(&peer)?;
         self.all.get_mut(&handle).map(|link| (handle, link))
+    }
+
+    /// Uses up the credit of links whose peers have asked for that, and answers their handles and
+    /// delivery counts.
+    pub(super) fn drained(&mut self) -> Vec<(u32, u32)> {
+        let draining = self.all.iter_mut().filter(|(_, link)| link.drains);
+        let drained = draining.map(|(handle, link)| {
+            link.drain();
+            (*handle, link.delivery_count)
+        });
+        drained.collect()
     }
 
     /// Bytes of a message for this address at the most.
@@ -272,7 +302,8 @@ impl Link {
     }
 
     /// Uses up the credit without sending.
-    pub(super) fn drain(&mut self) {
+    fn drain(&mut self) {
+        self.drains = false;
         self.delivery_count = self.delivery_count.wrapping_add(self.credit);
         self.credit = 0;
     }
@@ -353,8 +384,52 @@ mod tests {
             look(&mut links, "d", later),
             (NO, Some(Step::Detach(second)))
         );
-        assert!(links.ended(first).is_none());
-        assert_eq!(third(&mut links), (NO, Some(Step::Attach(first))));
+        assert_eq!(links.next_in_queue(later), None);
+        for (handle, address) in [(second, "c"), (first, "d")] {
+            assert!(links.ended(handle).is_none());
+            assert_eq!(
+                links.next_in_queue(later),
+                Some((handle, address.into())),
+                "in the order in which they came"
+            );
+        }
+        assert_eq!(links.next_in_queue(later), None);
+    }
+
+    /// Those that had lost theirs were asked for before others that had none yet, again and again.
+    #[test]
+    fn addresses_without_credit_do_not_starve_one_that_comes_behind_them() {
+        let mut links = Links::new(1);
+        let mut now = Instant::now();
+        let addresses = ["a", "b", "c", "d", "good"];
+        let mut had_one = HashSet::new();
+        for _ in 0..4 {
+            for address in addresses {
+                let (_, step) = look(&mut links, address, now);
+                match step {
+                    Some(Step::Attach(handle)) => links.attached(handle, 100 + handle, None),
+                    Some(Step::Detach(handle)) => {
+                        assert!(links.ended(handle).is_none());
+                        let (handle, address) = links.next_in_queue(now).unwrap();
+                        links.attached(handle, 100 + handle, None);
+                        had_one.insert(address);
+                    }
+                    None => {}
+                }
+            }
+            now += FIRST_CREDIT;
+        }
+        assert!(had_one.contains("good"), "{had_one:?}");
+    }
+
+    #[test]
+    fn a_link_without_credit_makes_room_before_one_that_has_some() {
+        let mut links = Links::new(1);
+        let (good, bad) = (attach(&mut links, "good"), attach(&mut links, "bad"));
+        links.of_peer(100 + good).unwrap().1.give(0, 10);
+        let later = Instant::now() + FIRST_CREDIT;
+        look(&mut links, "bad", later);
+        assert_eq!(look(&mut links, "c", later), (NO, Some(Step::Detach(bad))));
     }
 
     /// Thousands of attaches a second came of it, and good links had the same fate before they had

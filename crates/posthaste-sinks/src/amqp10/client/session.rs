@@ -8,7 +8,7 @@ use super::{
     Error,
     connection::Connection,
     frame::{self, Part, SessionNumbers},
-    links::{Links, Room, Step},
+    links::{Link, Links, Room, Step},
     performative::{Condition, Disposition, Flow, Incoming, State},
 };
 use crate::transport::write_or_flush;
@@ -145,14 +145,16 @@ impl Session {
         let (room, step) = self.links.look(address, Instant::now());
         match step {
             None => {}
-            Some(Step::Attach(handle)) => {
-                // Of this connection alone: links of others have other containers.
-                let name = format!("{}-{handle}", self.connection.container_id);
-                frame::attach(&mut self.out, handle, &name, address, self.kind);
-            }
+            Some(Step::Attach(handle)) => self.attach(handle, address),
             Some(Step::Detach(handle)) => frame::detach(&mut self.out, handle),
         }
         room
+    }
+
+    fn attach(&mut self, handle: u32, address: &str) {
+        // Of this connection alone: links of others have other containers.
+        let name = format!("{}-{handle}", self.connection.container_id);
+        frame::attach(&mut self.out, handle, &name, address, self.kind);
     }
 
     /// Bytes of a message for this address at the most, once its link is attached; none where there
@@ -227,6 +229,11 @@ impl Session {
     /// # Errors
     /// When the connection has ended. It must not be called again then.
     pub(crate) async fn turn(&mut self) -> Result<(), Error> {
+        // Everything that waited for credit was sent since the peer has asked.
+        let numbers = self.numbers();
+        for (handle, delivery_count) in self.links.drained() {
+            frame::drained(&mut self.out, numbers, handle, delivery_count);
+        }
         let deadline = self.deadline();
         let Connection { reader, writer, .. } = &mut self.connection;
         let rest = &self.out[self.written..];
@@ -301,12 +308,9 @@ impl Session {
         let is_behind = left > flow.incoming_window;
         self.window = if is_behind { 0 } else { left };
         let numbers = self.numbers();
-        if let Some((handle, link)) = flow.handle.and_then(|peer| self.links.of_peer(peer)) {
+        if let Some((_, link)) = flow.handle.and_then(|peer| self.links.of_peer(peer)) {
             link.give(flow.delivery_count, flow.credit);
-            if flow.drain {
-                link.drain();
-                frame::drained(&mut self.out, numbers, handle, link.delivery_count);
-            }
+            link.drains = flow.drain;
         }
         if let Some(next) = flow.next_incoming_id {
             self.has_read(next);
@@ -371,10 +375,16 @@ impl Session {
             return;
         };
         // Otherwise it answers ours.
-        let Some(link) = self.links.ended(handle) else {
-            return;
-        };
-        frame::detach(&mut self.out, handle);
+        if let Some(link) = self.links.ended(handle) {
+            frame::detach(&mut self.out, handle);
+            self.peer_ended(handle, link, error);
+        }
+        if let Some((handle, address)) = self.links.next_in_queue(Instant::now()) {
+            self.attach(handle, &address);
+        }
+    }
+
+    fn peer_ended(&mut self, handle: u32, link: Link, error: Option<Condition>) {
         let why = error.unwrap_or_default();
         let is_alone = link.in_flight == 1;
         let of_link = self.in_flight.iter();

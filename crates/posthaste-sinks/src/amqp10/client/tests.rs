@@ -179,6 +179,31 @@ async fn a_message_goes_in_parts_as_the_window_has_room() {
     assert_eq!(peer.hear().await.0, 0x15);
 }
 
+/// A receiver that pulls: what waits is sent before the credit is given back.
+#[tokio::test(start_paused = true)]
+async fn credit_that_is_to_be_drained_is_used_first() {
+    let (mut session, mut peer, handle) = attached(100, 1).await;
+    peer.say(0x13, |fields| {
+        for number in [0, 100, 0, 0, 7, 0, 10] {
+            fields.next().uint(number);
+        }
+        fields.nulls(1);
+        fields.next().bool(true);
+    })
+    .await;
+    session.turn().await.unwrap();
+    let room = session.room(&"orders".into());
+    assert!(matches!(room, Room::Yes { .. }), "{room:?}");
+    session.send(0, handle, vec![b'x']);
+    turn(&mut session, LIMIT).await.unwrap();
+    assert_eq!(peer.hear().await.0, 0x14);
+    let (code, fields, _) = peer.hear().await;
+    let all_used = [u64::from(handle), 10, 0].map(Value::Unsigned);
+    assert_eq!((code, &fields[4..7]), (0x13, &all_used[..]));
+    let room = session.room(&"orders".into());
+    assert!(matches!(room, Room::No { .. }), "{room:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn outcomes_come_for_several_and_in_any_order() {
     let (mut session, mut peer, handle) = attached(100, 100).await;

@@ -17,15 +17,35 @@ pub(super) enum Value {
     /// A list, or an array.
     List(Vec<Value>),
     Map(Vec<(Value, Value)>),
-    /// A descriptor's code, and what it describes. Descriptors that are names have the code
+    /// A descriptor's code, and what it describes. Names that are not of the protocol have the code
     /// [`NAMED`].
     Described(u64, Box<Value>),
     /// A value of a type that no field of interest has.
     Other,
 }
 
-/// The code of all descriptors that are no numbers: of extensions, which mean nothing here.
+/// The code of all descriptors that are no numbers and no names of the protocol: of extensions,
+/// which mean nothing here.
 const NAMED: u64 = u64::MAX;
+/// Names that a peer may say in the place of codes.
+const NAMES: [(&str, u64); 16] = [
+    ("amqp:open:list", 0x10),
+    ("amqp:begin:list", 0x11),
+    ("amqp:attach:list", 0x12),
+    ("amqp:flow:list", 0x13),
+    ("amqp:disposition:list", 0x15),
+    ("amqp:detach:list", 0x16),
+    ("amqp:end:list", 0x17),
+    ("amqp:close:list", 0x18),
+    ("amqp:error:list", 0x1d),
+    ("amqp:received:list", 0x23),
+    ("amqp:accepted:list", 0x24),
+    ("amqp:rejected:list", 0x25),
+    ("amqp:released:list", 0x26),
+    ("amqp:modified:list", 0x27),
+    ("amqp:sasl-mechanisms:list", 0x40),
+    ("amqp:sasl-outcome:list", 0x44),
+];
 
 /// Bytes that are no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +92,10 @@ impl<'a> Reader<'a> {
         let depth = deeper(depth)?;
         let code = match self.nested(depth)? {
             Value::Unsigned(code) => code,
+            Value::Text(name) => {
+                let named = NAMES.iter().find(|(of, _)| *of == name);
+                named.map_or(NAMED, |(_, code)| *code)
+            }
             _ => NAMED,
         };
         Ok(Value::Described(code, Box::new(self.nested(depth)?)))
@@ -370,6 +394,10 @@ mod tests {
             (
                 b"\0\xa3\x03a:b\x40",
                 Value::Described(NAMED, Box::new(Value::Null)),
+            ),
+            (
+                b"\0\xa3\x12amqp:accepted:list\x45",
+                Value::Described(0x24, Box::new(Value::List(vec![]))),
             ),
             (b"\xa1\x01\xff", text("\u{fffd}")),
         ] {

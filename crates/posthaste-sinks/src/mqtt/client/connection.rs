@@ -119,6 +119,12 @@ impl Connection {
         let _ = send(&mut writer, &hello).await;
         let answer = reader.wait(LOGGING_IN).await?;
         let terms = match answer {
+            // A clean start leaves none. It may hold packet ids of before, and a message of QoS 2
+            // with one of these would be taken for a repeat, and dropped.
+            Incoming::Connected(ack) if ack.reason.code == 0 && ack.has_session => {
+                let packet = "a session of before, though we asked for none";
+                return Err(ClientError::Unexpected { packet });
+            }
             Incoming::Connected(ack) if ack.reason.code == 0 => ack,
             Incoming::Connected(ack) => return Err(ClientError::Refused(ack.reason)),
             Incoming::Disconnect(reason) => return Err(ClientError::Ended(reason)),

@@ -59,6 +59,8 @@ impl Reason {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::mqtt) struct ConnAck {
     pub(in crate::mqtt) reason: Reason,
+    /// It has kept a session of the client id.
+    pub(in crate::mqtt) has_session: bool,
     /// How many messages it takes without having answered them.
     pub(in crate::mqtt) receive_maximum: Option<u16>,
     pub(in crate::mqtt) maximum_qos: Option<u8>,
@@ -218,9 +220,10 @@ impl<'a> Rest<'a> {
 
     fn conn_ack(&mut self, version: Version) -> Result<ConnAck, Malformed> {
         let mut ack = ConnAck::default();
-        // Whether there is a session of ours: a clean start leaves none.
-        if self.byte()? & 0xFE != 0 {
-            return Err(Malformed);
+        match self.byte()? {
+            0 => {}
+            1 => ack.has_session = true,
+            _ => return Err(Malformed),
         }
         ack.reason.code = self.byte()?;
         // A broker that knows no 5 answers as it can.
@@ -344,6 +347,10 @@ mod tests {
             words: None,
             server: Some("b".to_owned()),
         };
+        let with_session = Incoming::Connected(ConnAck {
+            has_session: true,
+            ..ConnAck::default()
+        });
         for (version, bytes, incoming) in [
             (
                 V5,
@@ -353,7 +360,7 @@ mod tests {
             (V5, b"\x20\x02\0\x01", refused(1)),
             (V5, b"\x20\x03\0\x87\0", refused(0x87)),
             (V3, b"\x20\x02\0\x05", refused(5)),
-            (V3, b"\x20\x02\x01\0", refused(0)),
+            (V3, b"\x20\x02\x01\0", with_session),
             (
                 V3,
                 b"\x40\x02\0\x07",

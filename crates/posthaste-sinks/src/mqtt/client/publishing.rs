@@ -310,7 +310,8 @@ impl Publishing {
 
     fn look_at_the_clock(&mut self, now: Instant) -> Result<(), ClientError> {
         let Patience { answer, silence } = self.patience;
-        while let Some((number, sent)) = self.oldest()
+        while let Some((number, id)) = self.waiting.first_key_value().map(|(n, id)| (*n, *id))
+            && let Some(sent) = self.in_flight.get_mut(&id)
             && sent.at + answer <= now
         {
             let was_read = self.read.has_read(number);
@@ -318,6 +319,8 @@ impl Publishing {
             self.ended
                 .push((sent.slot, Ending::Silent { limit, was_read }));
             self.waiting.remove(&number);
+            // It keeps its packet id, and no room from others: the broker has it, or the lane ends.
+            self.bytes -= mem::take(&mut sent.bytes);
         }
         let was_asked = self.read.waits();
         if was_asked && self.last_read + 2 * silence <= now {

@@ -13,7 +13,7 @@ use posthaste_testkit::{
 };
 
 use super::*;
-use crate::payloads::Compression;
+use crate::payloads::{Compression, compressing::Compressing, jobs, packing::Packing};
 
 /// A call of the engine.
 #[derive(Debug, Clone, TypeGenerator)]
@@ -100,7 +100,14 @@ const BATCH: usize = 3;
 /// Bytes that are compressed at once: debug builds are slow.
 const AT_ONCE: usize = 100;
 
-fn lane(answers: Vec<Answer>) -> (Box<PayloadLane>, Arc<Mutex<Vec<u64>>>) {
+type Lanes = (Box<PayloadLane<Packing>>, Arc<Mutex<Vec<u64>>>);
+
+fn lane(answers: Vec<Answer>) -> Lanes {
+    lane_of(answers, Duration::from_secs(3_600))
+}
+
+/// A lane that has to answer within this time.
+fn lane_of(answers: Vec<Answer>, limit: Duration) -> Lanes {
     let accepted = Arc::default();
     let receiver = Receiver {
         records: LaneRecords::default(),
@@ -117,8 +124,8 @@ fn lane(answers: Vec<Answer>) -> (Box<PayloadLane>, Arc<Mutex<Vec<u64>>>) {
         bytes_min: 10,
     };
     let inside = Inside::new(Box::new(receiver), &info);
-    let mut lane = PayloadLane::new(inside, Some(compressing));
-    lane.work.at_once_max = AT_ONCE;
+    let mut lane = PayloadLane::new(inside, Packing::new(Some(compressing), limit));
+    lane.work.jobs.at_once_max = AT_ONCE;
     (Box::new(lane), accepted)
 }
 
@@ -173,10 +180,8 @@ async fn drive(calls: &[Call], answers: &[Answer], is_closed: bool) {
             log.take(lane.outcomes().await);
         }
         // Of records that were answered without being sent.
-        while let Some(done) = lane.work.jobs.join_next().await {
-            lane.work.take_in(done.unwrap());
-        }
-        assert_eq!(lane.work.bytes, 0, "nothing is held any more");
+        while lane.work.jobs.go_on().await {}
+        assert_eq!(lane.work.jobs.bytes(), 0, "nothing is held any more");
         lane.abort().await;
     } else {
         log.take(lane.close(Duration::from_millis(1)).await);
@@ -234,11 +239,39 @@ async fn a_large_payload_holds_up_its_key_and_no_other() {
     log.take(poll_once(lane.outcomes()).await.unwrap());
     assert_eq!(*accepted.lock().unwrap(), [2, 5]);
     while log.verdicts.len() < log.keys.len() {
-        assert!(lane.work.bytes <= COMPRESSED_BYTES_MAX);
+        assert!(lane.work.jobs.bytes() <= jobs::BYTES_MAX);
         log.take(lane.outcomes().await);
     }
     let order = accepted.lock().unwrap().clone();
     let place = |ticket: u64| order.iter().position(|found| *found == ticket);
     assert!(place(0) < place(1) && place(2) < place(3));
-    assert_eq!(lane.work.bytes, 0);
+    assert_eq!(lane.work.jobs.bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_payload_that_takes_too_long_to_compress_is_sent_as_it_is() {
+    let (mut lane, accepted) = lane_of(Vec::new(), Duration::ZERO);
+    let events = [SuiteEvent::new(Some("a"), "x".repeat(20 << 20))];
+    lane.submit(records(&events, 0)).await;
+    assert_eq!(lane.outcomes().await.len(), 1);
+    assert_eq!(*accepted.lock().unwrap(), [0]);
+    while lane.work.jobs.go_on().await {}
+    assert_eq!(lane.work.jobs.bytes(), 0);
+}
+
+/// Each small one would fit beside those before it, and the large one beside none.
+#[tokio::test]
+async fn a_large_payload_is_not_passed_for_ever() {
+    let (mut lane, accepted) = lane(Vec::new());
+    let large = SuiteEvent::new(Some("large"), "x".repeat(9 << 20));
+    let small = |n: u64| SuiteEvent::new(Some(&format!("key-{n}")), "x".repeat(1 << 20));
+    lane.submit(records(&[small(0), large], 0)).await;
+    for turn in 0..50 {
+        lane.submit(records(&[small(turn)], turn + 2)).await;
+        lane.outcomes().await;
+        if accepted.lock().unwrap().contains(&1) {
+            return;
+        }
+    }
+    panic!("50 events have passed it");
 }

@@ -45,10 +45,7 @@ impl std::error::Error for CallError {}
 
 impl From<TransportError> for CallError {
     fn from(error: TransportError) -> Self {
-        let (TransportError::Connection(reason)
-        | TransportError::Setup(reason)
-        | TransportError::Certificate(reason)) = error;
-        Self(reason)
+        Self(error.into_reason())
     }
 }
 

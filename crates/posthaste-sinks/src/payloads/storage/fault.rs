@@ -14,13 +14,16 @@ pub(in crate::payloads) enum Fault {
 }
 
 const ACCESS: &str = "give the credentials of the relay the right to write objects there";
-const CREDENTIALS: &str = "correct the credentials in the relay's environment";
+const CREDENTIALS: &str = "correct the credentials, in `claim_check` or the relay's environment";
 const BUCKET: &str = "create it, or correct `claim_check`";
 const SETTINGS: &str = "correct `claim_check`, or the relay's environment";
 const NETWORK: &str = "bring it back, or correct `claim_check`";
 
 /// Credentials were found in no other place, and the machine's own service gives none.
 const METADATA: &str = "169.254.169.254";
+
+/// The client's words for an answer that names no other place.
+const REDIRECT: &str = "Received redirect without LOCATION";
 
 impl Fault {
     /// The fault, and the way to mend it.
@@ -41,11 +44,6 @@ impl Fault {
         }
     }
 
-    /// The bucket is not there.
-    pub(super) fn no_bucket() -> Self {
-        Self::Away("there is no such bucket".to_owned(), BUCKET)
-    }
-
     /// The storage cannot be reached.
     pub(in crate::payloads) fn away(fault: String) -> Self {
         Self::Away(fault, NETWORK)
@@ -54,21 +52,30 @@ impl Fault {
     /// By the error of the client. Its words may hold what was signed: they are not repeated, but
     /// for the code of an answer.
     pub(super) fn of(error: &object_store::Error) -> Self {
-        if let Some(call) = call_error(error) {
-            return match call.0.contains(METADATA) {
-                true => Self::Away(
-                    "no credentials were found".to_owned(),
-                    "give them in the relay's environment",
-                ),
-                false => Self::away(call.0.clone()),
-            };
-        }
         let words = error.to_string();
-        let code = between(&words, "<Code>", "</Code>").filter(|code| is_plain_name(code));
-        let status = between(&words, "status code: ", " ").filter(|text| is_plain_name(text));
+        let call = call_error(error);
+        if call.map_or(&words, |call| &call.0).contains(METADATA) {
+            return Self::Away(
+                "no credentials were found".to_owned(),
+                "give them in `claim_check`, or in the relay's environment",
+            );
+        }
+        if let Some(call) = call {
+            return Self::away(call.0.clone());
+        }
+        let (code, status) = (code(&words), status(&words));
         let answer = match (code, status) {
             (Some(code), _) => format!("the storage answered {code}"),
             (None, Some(status)) => format!("the storage answered with status {status}"),
+            (None, None) if words.contains(REDIRECT) => {
+                return Self::Away(
+                    "the storage sends us elsewhere".to_owned(),
+                    "correct `region` or `endpoint` in `claim_check`, or the relay's environment",
+                );
+            }
+            (None, None) if words.contains("ETag") => {
+                "the storage answered without an ETag".to_owned()
+            }
             (None, None) => "its client failed".to_owned(),
         };
         if code.is_some_and(|code| TOO_LARGE.contains(&code)) || status == Some("413") {
@@ -83,7 +90,9 @@ impl Fault {
             object_store::Error::PermissionDenied { .. }
             | object_store::Error::Unauthenticated { .. } => Self::Away(answer, CREDENTIALS),
             object_store::Error::NotFound { .. } => Self::Away(answer, BUCKET),
-            _ if status.is_some_and(|status| status.starts_with('5')) => Self::away(answer),
+            _ if status.is_some_and(|status| status.starts_with('5') || status == "429") => {
+                Self::away(answer)
+            }
             _ => Self::Away(answer, SETTINGS),
         }
     }
@@ -95,6 +104,13 @@ const DENIED: &[&str] = &[
     "AllAccessDisabled",
     "AuthorizationPermissionMismatch",
     "InsufficientAccountPermissions",
+];
+/// Codes of a bucket that is not there, or soon will not be.
+const NO_BUCKET: &[&str] = &[
+    "NoSuchBucket",
+    "ContainerNotFound",
+    "ContainerBeingDeleted",
+    "ContainerDisabled",
 ];
 const TOO_LARGE: &[&str] = &["EntityTooLarge", "RequestBodyTooLarge"];
 
@@ -109,11 +125,34 @@ fn call_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Ca
     None
 }
 
-/// Whether the storage says that the bucket is not there.
-pub(super) fn is_no_bucket(error: &object_store::Error) -> bool {
+/// Whether the answer to a question about an object says that there is no bucket, or no object
+/// storage at all: that names by a code what is missing.
+pub(super) fn missing(error: &object_store::Error) -> Option<Fault> {
     let words = error.to_string();
-    let code = between(&words, "<Code>", "</Code>");
-    code.is_some_and(|code| ["NoSuchBucket", "ContainerNotFound"].contains(&code))
+    match code(&words) {
+        Some(code) if NO_BUCKET.contains(&code) => {
+            Some(Fault::Away("there is no such bucket".to_owned(), BUCKET))
+        }
+        _ if is_bare(error) => Some(Fault::Away(
+            "no object storage answers there (status 404)".to_owned(),
+            SETTINGS,
+        )),
+        _ => None,
+    }
+}
+
+/// Whether the answer is that nothing is there, without a code.
+pub(super) fn is_bare(error: &object_store::Error) -> bool {
+    let words = error.to_string();
+    code(&words).is_none() && status(&words) == Some("404")
+}
+
+fn code(words: &str) -> Option<&str> {
+    between(words, "<Code>", "</Code>").filter(|code| is_plain_name(code))
+}
+
+fn status(words: &str) -> Option<&str> {
+    between(words, "status code: ", " ").filter(|text| is_plain_name(text))
 }
 
 fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {

@@ -49,9 +49,10 @@ impl Local {
 
     /// Writes a file, and removes it.
     pub(super) async fn probe(&self) -> Result<(), Fault> {
-        let path = unfinished(&self.folder.join("check"));
+        let path = self.folder.join("check");
         self.blocking(move || {
-            File::create(&path)?.sync_all()?;
+            let (path, file) = create_unfinished(&path)?;
+            file.sync_all()?;
             fs::remove_file(&path)
         })
         .await
@@ -84,12 +85,11 @@ fn write(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         File::open(root)?.sync_all()?;
     }
-    let unfinished = unfinished(path);
-    let written = File::create(&unfinished).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)
-    });
+    let (unfinished, mut file) = create_unfinished(path)?;
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&unfinished, path));
     if let Err(error) = written {
         // The rest of it has no name that anybody reads.
         let _ = fs::remove_file(&unfinished);
@@ -98,11 +98,20 @@ fn write(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// A name of this process alone.
-fn unfinished(path: &Path) -> PathBuf {
+/// Makes a file beside this one that nobody else writes: a relay of another container may have the
+/// same number of a process.
+pub(super) fn create_unfinished(path: &Path) -> io::Result<(PathBuf, File)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    path.with_extension(format!("{}-{number}.unfinished", std::process::id()))
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}-{number}.unfinished", std::process::id()));
+        match File::create_new(&name) {
+            Ok(file) => return Ok((name.into(), file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The path as an address has it.

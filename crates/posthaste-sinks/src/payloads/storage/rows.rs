@@ -2,7 +2,10 @@
 
 use posthaste_engine::{AddressForm, OptionDefault, OptionSpec, OptionValue, PlugIn};
 
-pub(super) use crate::descriptors::sqs::{ACCESS_KEY_ID, SECRET_ACCESS_KEY};
+pub(super) use crate::descriptors::{
+    pubsub::CREDENTIALS_FILE,
+    sqs::{ACCESS_KEY_ID, SECRET_ACCESS_KEY},
+};
 
 /// A row for each.
 pub(super) static ROWS: &[&PlugIn] = &[&S3, &AZURE, &GCS, &FILE];
@@ -21,7 +24,7 @@ static AZURE: PlugIn = PlugIn {
     title: "Azure Blob Storage",
     schemes: &["az"],
     example: "az://CONTAINER/PREFIX?account=ACCOUNT",
-    options: &[ACCOUNT, ENDPOINT, CA_FILE],
+    options: &[ACCOUNT, ACCOUNT_KEY, ENDPOINT, CA_FILE],
     ..FILE
 };
 
@@ -30,7 +33,7 @@ static GCS: PlugIn = PlugIn {
     title: "Google Cloud Storage",
     schemes: &["gs"],
     example: "gs://BUCKET/PREFIX",
-    options: &[ENDPOINT, CA_FILE],
+    options: &[CREDENTIALS_FILE, ENDPOINT, CA_FILE],
     ..FILE
 };
 
@@ -57,6 +60,13 @@ pub(super) const ACCOUNT: OptionSpec = OptionSpec {
     value: OptionValue::Text,
     default: OptionDefault::Unset("`AZURE_STORAGE_ACCOUNT_NAME`"),
     help: "The storage account of the container.",
+};
+
+pub(super) const ACCOUNT_KEY: OptionSpec = OptionSpec {
+    name: "account_key",
+    value: OptionValue::Text,
+    default: OptionDefault::Unset("found in the relay's environment, or from the machine"),
+    help: "A key of the storage account. It is never shown.",
 };
 
 pub(super) const ENDPOINT: OptionSpec = OptionSpec {

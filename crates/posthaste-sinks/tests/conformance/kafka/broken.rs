@@ -13,8 +13,8 @@ use posthaste_testkit::{
 use super::{
     brokers::{self, Broker, consume, fresh_topic, noise},
     driving::{
-        answers, cause, drive, event, expect_accepted, expect_no_gap, impatient, lane, lane_with,
-        sink_at, submit,
+        answers, cause, drive_by, event, expect_accepted, expect_no_gap, impatient, lane,
+        lane_with, sink_at, submit,
     },
     trial,
 };
@@ -162,7 +162,7 @@ async fn a_quota_delays_and_refuses_nothing() {
     let sent: Vec<_> = (0..60)
         .map(|n| event(&topic, Some(&format!("key-{}", n % 7)), noise(n, 10_000)))
         .collect();
-    let driven = drive(&sink, &sent).await;
+    let driven = drive_by(&sink, &sent, lane_spec(1)).await;
     assert_eq!(driven.accepted.len(), sent.len());
     assert!(driven.rejected.is_empty(), "{:?}", driven.rejected);
 }

@@ -34,7 +34,7 @@ pub(super) async fn lane_with(sink: &Arc<dyn Sink>, spec: LaneSpec) -> Box<dyn L
     }
 }
 
-/// A lane that gives a busy machine the time to make and to look up many topics.
+/// A lane that gives a busy machine the time to answer.
 pub(super) fn patient() -> LaneSpec {
     LaneSpec {
         publish_timeout: Duration::from_secs(40),
@@ -136,12 +136,19 @@ pub(super) struct Driven {
     pub(super) lanes: usize,
 }
 
-/// Sends events until each is accepted or rejected; what was unavailable goes again, in order.
+/// Sends events until each is accepted or rejected; those that were unavailable go again, in order.
 pub(super) async fn drive(sink: &Arc<dyn Sink>, events: &[SuiteEvent]) -> Driven {
+    drive_by(sink, events, patient()).await
+}
+
+/// The same by lanes of this purpose: those of one relay, which takes its own fence.
+pub(super) async fn drive_by(
+    sink: &Arc<dyn Sink>,
+    events: &[SuiteEvent],
+    spec: LaneSpec,
+) -> Driven {
     let mut driven = Driven::default();
     let mut pending = events.to_vec();
-    // One relay's, which takes its own fence.
-    let spec = lane_spec(1);
     while !pending.is_empty() {
         driven.lanes += 1;
         let mut lane = lane_with(sink, spec.clone()).await;

@@ -1,9 +1,9 @@
 //! The meaning of refusals, of one record, of a stream, and of all.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Cause, LaneSpec, RejectionKind};
+use posthaste_engine::{Cause, Lane, LaneSpec, RejectionKind, Sink};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::moto::MotoServer,
@@ -243,8 +243,17 @@ async fn large_records_travel_in_several_requests() {
     let events: Vec<_> = (0..12)
         .map(|n| SuiteEvent::new(Some(&format!("key-{n}")), vec![0xff; 700_000]))
         .collect();
-    accept(&mut lane(&place.sink()).await, &events).await;
+    accept(&mut patient(&place.sink()).await, &events).await;
     assert_eq!(place.events().len(), 12);
+}
+
+/// This server needs its time for large requests.
+async fn patient(sink: &Arc<dyn Sink>) -> Box<dyn Lane> {
+    let spec = LaneSpec {
+        publish_timeout: Duration::from_secs(60),
+        ..lane_spec(1)
+    };
+    sink.open_lane(spec).await.unwrap()
 }
 
 /// An answer without a code, from what stands before the service.
@@ -253,7 +262,7 @@ async fn a_request_that_nobody_reads_is_its_events_fault() {
     let sink = place.sink_with("&max_event_bytes=8000000");
     let mut events = plain(3);
     events[1].payload = Some(vec![b'x'; 7_000_000]);
-    let outcomes = send(&mut lane(&sink).await, &events).await;
+    let outcomes = send(&mut patient(&sink).await, &events).await;
     let (kind, words) = rejection(&outcomes[1]);
     assert_eq!(kind, RejectionKind::TooLarge, "{words}");
     assert!(words.contains("413"), "{words}");

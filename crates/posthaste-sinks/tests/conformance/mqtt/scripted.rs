@@ -9,6 +9,7 @@ use std::{
 use libtest_mimic::Trial;
 use posthaste_engine::{Cause, Outcome, Sink};
 use posthaste_sinks::open;
+use posthaste_testkit::sink_suite::lane_spec;
 
 use super::{
     place::{cause, put_off, rejection},
@@ -31,6 +32,14 @@ pub(super) fn trials() -> Vec<Trial> {
             refusals_are_of_their_message,
         ),
         trial("a_broker_says_why_it_ends", a_broker_says_why_it_ends),
+        trial(
+            "large_silent_messages_hold_up_no_others",
+            large_silent_messages_hold_up_no_others,
+        ),
+        trial(
+            "a_broker_that_kept_a_session_gets_nothing",
+            a_broker_that_kept_a_session_gets_nothing,
+        ),
     ]
 }
 
@@ -46,6 +55,11 @@ const NO_SECOND_HALF: fn(u8) -> Option<Vec<u8>> = |_| None;
 
 /// A sink whose broker answers one connection so. Packet ids stay below 256.
 fn scripted(script: Script, options: &str) -> Arc<dyn Sink> {
+    scripted_from(b"\x20\x03\0\0\0", script, options)
+}
+
+/// The same with this answer to the connection.
+fn scripted_from(connected: &'static [u8], script: Script, options: &str) -> Arc<dyn Sink> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -56,7 +70,7 @@ fn scripted(script: Script, options: &str) -> Arc<dyn Sink> {
         // Until the sink hangs up.
         while let Some((kind, body)) = packet(&mut stream) {
             let answer = match kind & 0xF0 {
-                0x10 => Some(b"\x20\x03\0\0\0".to_vec()),
+                0x10 => Some(connected.to_vec()),
                 0x30 => {
                     let topic = usize::from(body[1]);
                     messages += 1;
@@ -120,6 +134,44 @@ async fn a_silent_message_is_put_off_alone() {
         "{why:?}"
     );
     assert!(send(&mut lane, &plain(20)).await.iter().all(accepted));
+}
+
+/// Their bytes counted as under way for as long as the connection lasted.
+async fn large_silent_messages_hold_up_no_others() {
+    let script = Script {
+        message: |at, id| match at {
+            0..3 => Some(Vec::new()),
+            _ => acknowledged(id, 0),
+        },
+        second_half: NO_SECOND_HALF,
+    };
+    let mut lane = lane(&scripted(script, "")).await;
+    let mut events = plain(20);
+    for event in &mut events[..3] {
+        event.payload = Some(vec![b'x'; 1 << 20]);
+    }
+    let outcomes = send(&mut lane, &events).await;
+    for (at, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(accepted(outcome), at >= 3, "{at}: {outcome:?}");
+    }
+    assert!(put_off(&outcomes[0]).is_silent);
+}
+
+/// It would take a message of QoS 2 with a packet id of the session for a repeat.
+async fn a_broker_that_kept_a_session_gets_nothing() {
+    for (connected, options) in [
+        (&b"\x20\x03\x01\0\0"[..], "qos=2"),
+        (b"\x20\x02\x01\0", "qos=2&version=3.1.1"),
+    ] {
+        let script = Script {
+            message: |_, id| Some(vec![0x50, 2, 0, id]),
+            second_half: |id| Some(vec![0x70, 2, 0, id]),
+        };
+        let sink = scripted_from(connected, script, options);
+        let error = sink.open_lane(lane_spec(1)).await.err().unwrap();
+        assert_eq!(error.cause(), Cause::Connection);
+        assert!(error.to_string().contains("a session of before"), "{error}");
+    }
 }
 
 /// The broker drops the first half of one whose second half it has not seen.

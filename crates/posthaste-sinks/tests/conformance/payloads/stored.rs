@@ -3,17 +3,19 @@
 use std::{sync::Arc, time::Duration};
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Lane, LaneSpec, Outcome, RejectionKind, Severity, Sink};
+use posthaste_engine::{Lane, LaneSpec, Outcome, RejectionKind, Sink};
 use posthaste_sinks::{Compression, PayloadSettings, around, open};
 use posthaste_testkit::{
-    ports::Port,
     servers::moto::MotoServer,
     sink_suite::{Expected, Fixture, Row, SuiteEvent, lane_spec, poll_once, records},
     tls::TestCa,
     unique_name,
 };
 
-use super::unpacked::{Objects, Unpacked};
+use super::{
+    providers::{Bucket, Provider},
+    unpacked::{Objects, Unpacked},
+};
 use crate::driving::{accept, accepted, send, settle};
 
 /// Larger payloads are stored in the suite.
@@ -60,20 +62,20 @@ pub(super) fn trials() -> Vec<Trial> {
             storage_has_to_show_a_certificate_that_is_trusted,
         ),
         trial(
-            "storage_that_is_away_puts_its_events_off",
-            storage_that_is_away_puts_its_events_off,
-        ),
-        trial(
             "an_aborted_lane_stores_nothing_more",
             an_aborted_lane_stores_nothing_more,
         ),
         trial(
-            "a_payload_is_stored_under_the_same_name_again",
-            a_payload_is_stored_under_the_same_name_again,
+            "a_folder_that_is_away_puts_its_events_off",
+            a_folder_that_is_away_puts_its_events_off,
         ),
         trial(
-            "a_check_tells_of_the_storage_and_writes_nothing",
-            a_check_tells_of_the_storage_and_writes_nothing,
+            "a_check_tells_of_the_right_to_write",
+            a_check_tells_of_the_right_to_write,
+        ),
+        trial(
+            "a_check_trusts_no_404_without_a_code",
+            a_check_trusts_no_404_without_a_code,
         ),
         trial(
             "large_and_small_payloads_do_not_wait_for_each_other",
@@ -82,7 +84,10 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial {
+pub(super) fn trial<F: Future<Output = ()> + 'static>(
+    name: &str,
+    test: impl FnOnce() -> F + Send + 'static,
+) -> Trial {
     crate::trial::trial(
         format!("claim-check::{name}"),
         crate::trial::beside_blocking_calls,
@@ -91,24 +96,23 @@ fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial
 }
 
 /// A sink that keeps nothing, with a bucket for payloads of more than a hundred bytes.
-struct Place {
-    bucket: String,
-    sink: Arc<dyn Sink>,
+pub(super) struct Place {
+    pub(super) bucket: Bucket,
+    pub(super) sink: Arc<dyn Sink>,
 }
 
 impl Place {
     fn new() -> Self {
-        let objects = Objects::bucket();
-        let Objects::Bucket(bucket) = &objects else {
-            panic!("it is one");
-        };
-        Self {
-            bucket: bucket.clone(),
-            sink: sink(&objects.url().unwrap()),
-        }
+        Self::of(Provider::S3)
     }
 
-    async fn lane(&self) -> Box<dyn Lane> {
+    pub(super) fn of(provider: Provider) -> Self {
+        let bucket = Bucket::new(provider);
+        let sink = sink(&bucket.url());
+        Self { bucket, sink }
+    }
+
+    pub(super) async fn lane(&self) -> Box<dyn Lane> {
         self.lane_of(lane_spec(1).publish_timeout).await
     }
 
@@ -122,11 +126,11 @@ impl Place {
     }
 
     fn objects(&self) -> Vec<String> {
-        MotoServer::shared().objects(&self.bucket)
+        self.bucket.objects()
     }
 }
 
-fn sink(url: &str) -> Arc<dyn Sink> {
+pub(super) fn sink(url: &str) -> Arc<dyn Sink> {
     let settings = PayloadSettings {
         claim_check: Some(url.to_owned()),
         claim_check_bytes: Some(100),
@@ -136,12 +140,12 @@ fn sink(url: &str) -> Arc<dyn Sink> {
 }
 
 /// An event whose payload is stored, and a text that only its object has.
-fn large(key: &str) -> (SuiteEvent, String) {
+pub(super) fn large(key: &str) -> (SuiteEvent, String) {
     let mark = unique_name("mark");
     (SuiteEvent::new(Some(key), mark.repeat(100)), mark)
 }
 
-fn put_off(outcome: &Outcome) -> &str {
+pub(super) fn put_off(outcome: &Outcome) -> &str {
     match outcome {
         Outcome::Later(why) => &why.reason,
         other => panic!("{other:?}"),
@@ -250,38 +254,6 @@ async fn storage_that_refuses_an_object_refuses_its_event() {
     }
 }
 
-async fn storage_that_is_away_puts_its_events_off() {
-    let port = Port::reserve();
-    let options = "access_key_id=test&secret_access_key=secret-of-test&region=eu-central-1";
-    let url = format!(
-        "s3://bucket?{options}&endpoint=http://127.0.0.1:{}",
-        port.number()
-    );
-    let sink = sink(&url);
-    let mut lane = sink.open_lane(lane_spec(1)).await.unwrap();
-    let events = [large("a").0, SuiteEvent::new(Some("b"), "small")];
-    let outcomes = send(&mut lane, &events).await;
-    let words = put_off(&outcomes[0]);
-    assert!(words.contains("connecting to 127.0.0.1"), "{words}");
-    assert!(accepted(&outcomes[1]));
-    let report = sink.check().await.unwrap();
-    let found = &report.findings()[0];
-    assert_eq!(found.severity, Severity::Stops);
-    assert_eq!(found.place, "object storage `s3://bucket`");
-    let shown = format!("{report:?}{words}");
-    assert!(!shown.contains("secret-of-test"), "{shown}");
-
-    let objects = Objects::folder();
-    let url = objects.url().unwrap();
-    let sink = self::sink(&url);
-    drop(objects);
-    let mut lane = sink.open_lane(lane_spec(1)).await.unwrap();
-    let outcomes = send(&mut lane, &events).await;
-    let words = put_off(&outcomes[0]);
-    assert!(words.contains("No such file"), "{words}");
-    assert!(accepted(&outcomes[1]));
-}
-
 async fn storage_has_to_show_a_certificate_that_is_trusted() {
     let authority = TestCa::new();
     let server = MotoServer::start_tls(&authority.server_certificate(&["localhost"]));
@@ -324,39 +296,19 @@ async fn an_aborted_lane_stores_nothing_more() {
     assert_eq!(place.objects().len(), 1);
 }
 
-async fn a_payload_is_stored_under_the_same_name_again() {
-    let place = Place::new();
-    let event = large("a").0;
-    for _ in 0..2 {
-        let mut lane = place.lane().await;
-        accept(&mut lane, std::slice::from_ref(&event)).await;
-    }
-    let names = place.objects();
-    assert_eq!(names.len(), 1);
-    assert!(
-        names[0].starts_with(&format!("large/suite/{}-", event.id)),
-        "{names:?}"
-    );
-    // An application may emit an id again.
-    let other = SuiteEvent {
-        payload: Some(vec![b'x'; 1_000]),
-        ..event
-    };
-    let mut lane = place.lane().await;
-    accept(&mut lane, &[other]).await;
-    assert_eq!(place.objects().len(), 2);
+async fn a_folder_that_is_away_puts_its_events_off() {
+    let objects = Objects::folder();
+    let sink = sink(&objects.url().unwrap());
+    drop(objects);
+    let mut lane = sink.open_lane(lane_spec(1)).await.unwrap();
+    let events = [large("a").0, SuiteEvent::new(Some("b"), "small")];
+    let outcomes = send(&mut lane, &events).await;
+    let words = put_off(&outcomes[0]);
+    assert!(words.contains("No such file"), "{words}");
+    assert!(accepted(&outcomes[1]));
 }
 
-async fn a_check_tells_of_the_storage_and_writes_nothing() {
-    let place = Place::new();
-    let report = place.sink.check().await.unwrap();
-    let part = &report.parts()[0];
-    assert_eq!(part.kind, "object storage");
-    assert_eq!(part.name, format!("s3://{}/large", place.bucket));
-    assert_eq!(part.facts[1].value.as_deref(), Some("yes"));
-    assert!(report.findings().is_empty(), "{report:?}");
-    assert_eq!(place.objects(), [""; 0]);
-
+async fn a_check_tells_of_the_right_to_write() {
     let server = MotoServer::start();
     server.create_bucket("denied");
     let denied = sink(&format!("s3://denied?{}", server.options()));
@@ -369,12 +321,17 @@ async fn a_check_tells_of_the_storage_and_writes_nothing() {
     let found = &report.findings()[0];
     assert!(found.fault.contains("AccessDenied"), "{found:?}");
     assert!(found.mend.contains("the right to write"), "{found:?}");
+}
 
-    let options = MotoServer::shared().options();
-    let absent = sink(&format!("s3://absent-bucket?{options}"));
-    let report = absent.check().await.unwrap();
+/// A proxy, or another service, answers so to everything.
+async fn a_check_trusts_no_404_without_a_code() {
+    let server = MotoServer::start();
+    server.create_bucket("bucket");
+    server.fail("", "status=404");
+    let elsewhere = sink(&format!("s3://bucket?{}", server.options()));
+    let report = elsewhere.check().await.unwrap();
     let fault = &report.findings()[0].fault;
-    assert!(fault.contains("no such bucket"), "{fault}");
+    assert!(fault.contains("no object storage answers there"), "{fault}");
 }
 
 /// Seventeen megabytes, and ten thousand events beside them.
@@ -394,6 +351,6 @@ async fn large_and_small_payloads_do_not_wait_for_each_other() {
     }
     let names = place.objects();
     assert_eq!(names.len(), 1);
-    let object = MotoServer::shared().object(&place.bucket, &names[0]);
+    let object = place.bucket.object(&names[0]);
     assert_eq!(object.unwrap().len(), 17_000_000);
 }

@@ -12,9 +12,10 @@ use posthaste_sinks::{CLAIM_CHECK, CLAIM_CHECK_BYTES, CLAIM_CHECK_SHA256};
 use posthaste_sinks::{CONTENT_ENCODING, PayloadSettings, around};
 use posthaste_testkit::sink_suite::{Fixture, SuiteEvent, WireRecord};
 #[cfg(feature = "claim-check")]
-use posthaste_testkit::{servers::moto::MotoServer, unique_name};
-#[cfg(feature = "claim-check")]
 use tempfile::TempDir;
+
+#[cfg(feature = "claim-check")]
+use super::providers::{Bucket, Provider};
 
 /// A fixture with these settings around its sink.
 pub(super) struct Unpacked {
@@ -28,9 +29,8 @@ pub(super) enum Objects {
     None,
     #[cfg(feature = "claim-check")]
     Folder(TempDir),
-    /// Of the server that all tests share.
     #[cfg(feature = "claim-check")]
-    Bucket(String),
+    Bucket(Bucket),
 }
 
 #[cfg(feature = "claim-check")]
@@ -39,10 +39,8 @@ impl Objects {
         Self::Folder(TempDir::new().unwrap())
     }
 
-    pub(super) fn bucket() -> Self {
-        let bucket = unique_name("bucket");
-        MotoServer::shared().create_bucket(&bucket);
-        Self::Bucket(bucket)
+    pub(super) fn bucket(provider: Provider) -> Self {
+        Self::Bucket(Bucket::new(provider))
     }
 
     /// As the setting `claim_check` has it.
@@ -50,10 +48,7 @@ impl Objects {
         match self {
             Self::None => None,
             Self::Folder(folder) => Some(format!("file://{}", folder.path().display())),
-            Self::Bucket(bucket) => {
-                let options = MotoServer::shared().options();
-                Some(format!("s3://{bucket}/large?{options}"))
-            }
+            Self::Bucket(bucket) => Some(bucket.url()),
         }
     }
 
@@ -66,8 +61,8 @@ impl Objects {
                 fs::read(path).unwrap()
             }
             Self::Bucket(bucket) => {
-                let name = reference.strip_prefix(&format!("s3://{bucket}/")).unwrap();
-                MotoServer::shared().object(bucket, name).unwrap()
+                let name = reference.strip_prefix(&bucket.address()).unwrap();
+                bucket.object(name.strip_prefix('/').unwrap()).unwrap()
             }
         }
     }

@@ -7,7 +7,6 @@ use posthaste_testkit::{
     servers::pubsub::PubSubServer,
     tls::{TestCa, rsa_key_pem},
 };
-use serde_json::json;
 
 use super::{place::Place, trial};
 use crate::{
@@ -22,26 +21,11 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Writes a key of this account to a file beside the authority's.
-fn key_file(ca: &TestCa, name: &str, account: &str, pem: &str) -> String {
-    let file = ca.folder().join(name);
-    let key = json!({
-        "type": "service_account",
-        "project_id": "shop",
-        "private_key_id": "key-1",
-        "private_key": pem,
-        "client_email": account,
-        "token_uri": "https://oauth2.googleapis.com/token",
-    });
-    std::fs::write(&file, key.to_string()).unwrap();
-    file.display().to_string()
-}
-
 async fn an_account_logs_in_over_tls() {
     let ca = TestCa::new();
     let server = PubSubServer::start_tls(&ca.server_certificate(&["localhost"]));
     let place = Place::new(&server);
-    let file = key_file(&ca, "key.json", "relay@shop", rsa_key_pem());
+    let file = ca.account_file("key.json", "relay@shop", rsa_key_pem());
     let login = format!("{}&credentials_file={file}", server.options());
     let trusted = ca.certificate_file();
     let trusting = place.sink_at(&format!("{login}&ca_file={}", trusted.display()));
@@ -63,7 +47,7 @@ async fn a_wrong_login_is_refused() {
     let trusted = ca.certificate_file();
     let options = format!("{}&ca_file={}", server.options(), trusted.display());
     // The server takes no token without the name of an account.
-    let nameless = key_file(&ca, "nameless.json", "", rsa_key_pem());
+    let nameless = ca.account_file("nameless.json", "", rsa_key_pem());
     let sink = place.sink_at(&format!("{options}&credentials_file={nameless}"));
     let error = sink.check().await.unwrap_err();
     assert_eq!(error.cause(), Cause::Denied, "{error}");
@@ -79,10 +63,10 @@ async fn a_wrong_login_is_refused() {
     }
     assert!(place.messages().is_empty());
     // The file is read anew for each token.
-    key_file(&ca, "nameless.json", "relay@shop", rsa_key_pem());
+    ca.account_file("nameless.json", "relay@shop", rsa_key_pem());
     accept(&mut lane(&sink).await, &plain(3)).await;
 
-    let broken = key_file(&ca, "broken.json", "relay@shop", "s3cret");
+    let broken = ca.account_file("broken.json", "relay@shop", "s3cret");
     let sink = place.sink_at(&format!("{options}&credentials_file={broken}"));
     let error = refusal(&sink).await;
     assert_eq!(error.cause(), Cause::Denied, "{error}");

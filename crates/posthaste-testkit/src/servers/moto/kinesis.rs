@@ -24,6 +24,37 @@ impl StreamRecord {
     }
 }
 
+/// A consumer of all shards of a stream.
+#[derive(Debug)]
+pub struct StreamReader {
+    /// Where it reads on in each shard.
+    places: Vec<Value>,
+}
+
+impl StreamReader {
+    /// All that came since the last call, one shard after the other, each in its order.
+    ///
+    /// # Panics
+    ///
+    /// When the server refuses.
+    pub fn records(&mut self, server: &MotoServer) -> Vec<StreamRecord> {
+        let mut all = Vec::new();
+        for place in &mut self.places {
+            loop {
+                let question = json!({ "ShardIterator": place });
+                let mut told = server.expect_kinesis("GetRecords", &question);
+                *place = told["NextShardIterator"].take();
+                let records = told["Records"].as_array().expect("a list of records");
+                if records.is_empty() {
+                    break;
+                }
+                all.extend(records.iter().map(StreamRecord::of));
+            }
+        }
+        all
+    }
+}
+
 impl MotoServer {
     /// Makes a stream of so many shards.
     ///
@@ -54,6 +85,28 @@ impl MotoServer {
         answer.unwrap_or_else(|refusal| panic!("{action}: {refusal}"))
     }
 
+    /// A consumer of a stream, which has read nothing yet.
+    ///
+    /// # Panics
+    ///
+    /// When the server refuses.
+    #[must_use]
+    pub fn stream_reader(&self, stream: &str) -> StreamReader {
+        let shards = self.expect_kinesis("ListShards", &json!({ "StreamName": stream }));
+        let shards = shards["Shards"].as_array().expect("a list of shards");
+        let begin = |shard: &Value| {
+            let question = json!({
+                "StreamName": stream,
+                "ShardId": shard["ShardId"],
+                "ShardIteratorType": "TRIM_HORIZON",
+            });
+            self.expect_kinesis("GetShardIterator", &question)["ShardIterator"].take()
+        };
+        StreamReader {
+            places: shards.iter().map(begin).collect(),
+        }
+    }
+
     /// All that a stream has, one shard after the other, each in its order.
     ///
     /// # Panics
@@ -61,29 +114,7 @@ impl MotoServer {
     /// When the server refuses.
     #[must_use]
     pub fn stream_records(&self, stream: &str) -> Vec<StreamRecord> {
-        let shards = self.expect_kinesis("ListShards", &json!({ "StreamName": stream }));
-        let shards = shards["Shards"].as_array().expect("a list of shards");
-        let mut all = Vec::new();
-        for shard in shards {
-            let question = json!({
-                "StreamName": stream,
-                "ShardId": shard["ShardId"],
-                "ShardIteratorType": "TRIM_HORIZON",
-            });
-            let mut next = self.expect_kinesis("GetShardIterator", &question);
-            let mut place = next["ShardIterator"].take();
-            loop {
-                let question = json!({ "ShardIterator": place });
-                let mut told = self.expect_kinesis("GetRecords", &question);
-                let records = told["Records"].as_array().expect("a list of records");
-                if records.is_empty() {
-                    break;
-                }
-                all.extend(records.iter().map(StreamRecord::of));
-                place = told["NextShardIterator"].take();
-            }
-        }
-        all
+        self.stream_reader(stream).records(self)
     }
 
     /// From now on refuses the records of a stream that have these keys, each with its code, as

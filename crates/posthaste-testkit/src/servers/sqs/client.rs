@@ -226,34 +226,40 @@ impl AwsClient {
     }
 
     fn exchange(&self, head: &str, service: &str, body: &str) -> (u16, Vec<u8>) {
-        let mut stream =
-            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("connect to the server");
-        stream.set_read_timeout(Some(LIMIT)).expect("a time limit");
         // One of the servers reads from it which service and region are meant.
         let scope = format!("test/20260101/eu-central-1/{service}/aws4_request");
-        let request = format!(
-            "{head}Host: 127.0.0.1:{}\r\nConnection: close\r\nContent-Length: {}\r\n\
-             Authorization: AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, \
-             Signature=0\r\n\r\n{body}",
-            self.port,
-            body.len()
+        let head = format!(
+            "{head}Authorization: AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, \
+             Signature=0\r\n"
         );
-        stream
-            .write_all(request.as_bytes())
-            .expect("ask the server");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("read the answer");
-        let mut windows = answer.windows(4);
-        let end = windows.position(|bytes| bytes == b"\r\n\r\n");
-        let body = answer.split_off(end.expect("a whole answer") + 4);
-        let head = String::from_utf8_lossy(&answer);
-        let status = head
-            .split(' ')
-            .nth(1)
-            .and_then(|status| status.parse().ok());
-        assert!(!head.to_ascii_lowercase().contains("chunked"), "{head}");
-        (status.expect("a status"), body)
+        exchange(self.port, &head, body)
     }
+}
+
+/// The status and the body that a server answers to a request, whose head has no end.
+pub(in crate::servers) fn exchange(port: u16, head: &str, body: &str) -> (u16, Vec<u8>) {
+    let mut stream =
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("connect to the server");
+    stream.set_read_timeout(Some(LIMIT)).expect("a time limit");
+    let request = format!(
+        "{head}Host: 127.0.0.1:{port}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream
+        .write_all(request.as_bytes())
+        .expect("ask the server");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("read the answer");
+    let mut windows = answer.windows(4);
+    let end = windows.position(|bytes| bytes == b"\r\n\r\n");
+    let body = answer.split_off(end.expect("a whole answer") + 4);
+    let head = String::from_utf8_lossy(&answer);
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    assert!(!head.to_ascii_lowercase().contains("chunked"), "{head}");
+    (status.expect("a status"), body)
 }
 
 impl Message {
