@@ -3,6 +3,8 @@
 pub mod artemis;
 pub mod http;
 pub mod kafka;
+pub mod kinesis;
+pub mod mqtt;
 pub mod nats;
 pub mod rabbitmq;
 pub mod redis;
@@ -13,7 +15,7 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -48,6 +50,14 @@ pub trait Broker: Send + Sync {
     /// The broker, if it is a Kafka.
     fn kafka(&self) -> Option<&kafka::Kafka> {
         None
+    }
+    /// How many times longer than usual writers pause, so that it keeps up with them.
+    fn slowness(&self) -> u32 {
+        1
+    }
+    /// True of a broker that is meant to lose what it has accepted when its process ends.
+    fn is_forgetful(&self) -> bool {
+        false
     }
     /// Events that arrived; past the proxy.
     fn arrived(&self) -> u64;
@@ -107,6 +117,28 @@ fn is_answered(proxy: &Proxy, says: &str, answer: &str) -> bool {
     };
     // A broker that is away refuses, cuts or is silent: each is an answer to a probe.
     ask().unwrap_or(false)
+}
+
+/// A consumer, and all that it has read so far.
+struct Consumed<C>(Mutex<(C, Vec<Delivery>)>);
+
+impl<C> Consumed<C> {
+    fn by(consumer: C) -> Self {
+        Self(Mutex::new((consumer, Vec::new())))
+    }
+
+    /// Lets it read on with `next`, and looks at all.
+    fn read<T>(
+        &self,
+        next: impl FnOnce(&mut C) -> Vec<Delivery>,
+        look: impl FnOnce(&[Delivery]) -> T,
+    ) -> T {
+        // A panic while it reads leaves those that were read before.
+        let mut consumed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (consumer, deliveries) = &mut *consumed;
+        deliveries.extend(next(consumer));
+        look(deliveries)
+    }
 }
 
 /// Where a fleet delivers to.

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::{
-    brokers::{REFUSED_BYTES_MIN, Target},
+    brokers::{Broker, REFUSED_BYTES_MIN, Target},
     clocks::{self, Clocks},
     database::{Database, Gate, Hold, Plan, Step, Trouble},
     faults::Fault,
@@ -110,8 +110,10 @@ impl LapFixture {
             .then(|| Clocks::for_all_of(&mut fleet));
         fleet.start_all();
         fleet.is_shared_out().await;
+        let slowness = target.broker().map_or(1, Broker::slowness);
+        let database = source.database();
         Self {
-            load: Load::seeded(&source.database(), OnTrouble::Reconnect, options.seed),
+            load: Load::slower(&database, OnTrouble::Reconnect, options.seed, slowness),
             random: SmallRng::seed_from_u64(options.seed),
             setting,
             options,

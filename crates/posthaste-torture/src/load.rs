@@ -53,6 +53,7 @@ impl Drop for Load {
 struct Shared {
     database: Arc<dyn Database>,
     on_trouble: OnTrouble,
+    longest_think: Duration,
     stop: AtomicBool,
     commits: AtomicU64,
     /// Held for reading by every transaction under way.
@@ -98,9 +99,25 @@ impl Load {
     /// When the system has no threads for them.
     #[must_use]
     pub fn seeded(database: &Arc<dyn Database>, on_trouble: OnTrouble, seed: u64) -> Self {
+        Self::slower(database, on_trouble, seed, 1)
+    }
+
+    /// The same with pauses of writers that are so many times longer.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::seeded`].
+    #[must_use]
+    pub fn slower(
+        database: &Arc<dyn Database>,
+        on_trouble: OnTrouble,
+        seed: u64,
+        slowness: u32,
+    ) -> Self {
         let shared = Arc::new(Shared {
             database: Arc::clone(database),
             on_trouble,
+            longest_think: database.longest_think() * slowness,
             stop: AtomicBool::default(),
             commits: AtomicU64::default(),
             gate: Arc::default(),
@@ -194,8 +211,8 @@ impl Shared {
         while !self.stop.load(Relaxed) {
             let open = Arc::clone(&self.gate).read_owned().await;
             self.transact(&mut *writer, random, open).await?;
-            let think = self.database.longest_think();
-            tokio::time::sleep(think.mul_f64(random.random_range(0.0..1.0))).await;
+            let think = self.longest_think.mul_f64(random.random_range(0.0..1.0));
+            tokio::time::sleep(think).await;
         }
         Ok(())
     }

@@ -6,8 +6,8 @@ use posthaste_testkit::servers::mysql::Version;
 
 use crate::{
     brokers::{
-        Brokered, Shared, Target, artemis::Artemis, http::Http, kafka::Kafka, nats::Nats,
-        rabbitmq::RabbitMq, redis::Redis, sqs::Sqs,
+        Brokered, Shared, Target, artemis::Artemis, http::Http, kafka::Kafka, kinesis::Kinesis,
+        mqtt::Mqtt, nats::Nats, rabbitmq::RabbitMq, redis::Redis, sqs::Sqs,
     },
     faults::Fault,
     source::Source,
@@ -38,6 +38,10 @@ pub enum SinkKind {
     RabbitMq,
     /// A queue FIFO, which suppresses repeats of the last five minutes.
     Sqs,
+    /// The relay's client id fences its lanes. The broker forgets all with its end.
+    Mqtt,
+    /// A stream of four shards: only time fences. The server forgets all with its end.
+    Kinesis,
     /// By AMQP 1.0: only time fences a relay's lanes.
     Artemis,
     /// Webhooks: only time fences a relay's lanes.
@@ -63,7 +67,7 @@ pub struct Setting {
 
 impl Setting {
     /// Those that a run has, in turn.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::new(Postgres, SinkKind::Kafka),
         Self::new(Sqlite, SinkKind::File),
         Self::new(Postgres, SinkKind::RabbitMq),
@@ -77,6 +81,8 @@ impl Setting {
         Self::new(Postgres, SinkKind::Artemis),
         Self::new(Postgres, SinkKind::Http),
         Self::new(Postgres, SinkKind::Sqs),
+        Self::new(Postgres, SinkKind::Mqtt),
+        Self::new(Postgres, SinkKind::Kinesis),
     ];
 
     /// From this database to this destination.
@@ -95,6 +101,8 @@ impl Setting {
             SinkKind::RabbitMq => Arc::new(Brokered(Arc::new(RabbitMq::for_relays(relays)))),
             SinkKind::Artemis => Arc::new(Brokered(Arc::new(Artemis::for_relays(relays)))),
             SinkKind::Http => Arc::new(Brokered(Arc::new(Http::for_relays(relays)))),
+            SinkKind::Kinesis => Arc::new(Brokered(Arc::new(Kinesis::for_relays(relays)))),
+            SinkKind::Mqtt => Arc::new(Brokered(Arc::new(Mqtt::for_relays(relays)))),
             SinkKind::Nats => Arc::new(Brokered(Arc::new(Nats::for_relays(relays)))),
             SinkKind::Redis => Arc::new(Brokered(Arc::new(Redis::for_relays(relays)))),
             SinkKind::Sqs => Arc::new(Brokered(Arc::new(Sqs::for_relays(relays)))),
@@ -157,11 +165,10 @@ impl Setting {
         match fault {
             Fault::Kill | Fault::Freeze | Fault::Stop => true,
             Fault::Two => relays > 2,
-            Fault::CutBroker
-            | Fault::SilentBroker
-            | Fault::BrokerKill
-            | Fault::BrokerStop
-            | Fault::BrokerPause => !self.is_to_file(),
+            Fault::CutBroker | Fault::SilentBroker | Fault::BrokerPause => !self.is_to_file(),
+            Fault::BrokerKill | Fault::BrokerStop => {
+                !self.is_to_file() && !matches!(self.sink, SinkKind::Kinesis | SinkKind::Mqtt)
+            }
             Fault::DiskFull
             | Fault::NoFolder
             | Fault::Rotation
@@ -197,6 +204,8 @@ impl fmt::Display for Setting {
             SinkKind::RabbitMq => "RabbitMQ",
             SinkKind::Artemis => "Artemis",
             SinkKind::Http => "HTTP",
+            SinkKind::Kinesis => "Kinesis",
+            SinkKind::Mqtt => "MQTT",
             SinkKind::Nats => "NATS",
             SinkKind::Redis => "Redis",
             SinkKind::Sqs => "SQS",

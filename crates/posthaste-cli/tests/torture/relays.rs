@@ -106,6 +106,18 @@ async fn several_relays_to_http_lose_nothing_and_keep_order() {
     several_relays_to(SinkKind::Http).await;
 }
 
+#[cfg(feature = "kinesis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_relays_to_kinesis_lose_nothing_and_keep_order() {
+    several_relays_to(SinkKind::Kinesis).await;
+}
+
+#[cfg(feature = "mqtt")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_relays_to_mqtt_lose_nothing_and_keep_order() {
+    several_relays_to(SinkKind::Mqtt).await;
+}
+
 #[cfg(feature = "sqs")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_relays_to_sqs_lose_nothing_and_keep_order() {

@@ -65,6 +65,10 @@ impl Broker for Sqs {
         is_answered(&self.proxy, &says, "<MessageId>")
     }
 
+    fn slowness(&self) -> u32 {
+        10
+    }
+
     fn arrived(&self) -> u64 {
         // Exact on this server.
         let attributes = self.server.client().attributes(&self.queue);
