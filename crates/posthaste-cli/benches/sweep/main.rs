@@ -13,35 +13,53 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A set-up that fails ends the run.
 
+#[cfg(feature = "amqp10")]
+mod amqp10;
 #[cfg(any(
+    feature = "amqp10",
+    feature = "http",
     feature = "kafka",
+    feature = "mqtt",
     feature = "nats",
     feature = "rabbitmq",
-    feature = "redis"
+    feature = "redis",
+    feature = "sqs"
 ))]
 mod brokers;
 #[cfg(feature = "kafka")]
 mod debezium;
 mod drain;
+#[cfg(feature = "http")]
+mod http;
 mod idle;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod latency;
+#[cfg(any(feature = "nats", feature = "redis"))]
+mod lines;
+#[cfg(feature = "mqtt")]
+mod mqtt;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "nats")]
 mod nats;
 mod outbox;
-#[cfg(any(feature = "nats", feature = "redis"))]
+#[cfg(any(feature = "mqtt", feature = "nats", feature = "redis"))]
 mod pipelined;
 mod poll;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "http")]
+mod receiver;
 #[cfg(feature = "redis")]
 mod redis;
 mod relayed;
 mod report;
+#[cfg(any(feature = "http", feature = "sqs"))]
+mod requests;
 mod sharing;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod timed;
 mod writers;
 
@@ -73,6 +91,10 @@ struct Args {
     /// Cargo says this to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
+    /// Be the endpoint of the part `http`
+    #[cfg(feature = "http")]
+    #[arg(long, hide = true)]
+    receive: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -89,12 +111,21 @@ enum Part {
     Writers,
     /// A backlog into null by four relays, against one
     Sharing,
+    /// A backlog to Artemis over AMQP 1.0, against a bare client
+    #[cfg(feature = "amqp10")]
+    Amqp10,
+    /// A backlog to an HTTP endpoint, against a bare client
+    #[cfg(feature = "http")]
+    Http,
     /// A backlog to Kafka, against its bare client
     #[cfg(feature = "kafka")]
     Kafka,
     /// A backlog and single events to Kafka, beside Debezium Server; only if it is named
     #[cfg(feature = "kafka")]
     Debezium,
+    /// A backlog to MQTT, against a bare client
+    #[cfg(feature = "mqtt")]
+    Mqtt,
     /// A backlog of MySQL and MariaDB into null, with and without holes, against a bare client
     #[cfg(feature = "mysql")]
     Mysql,
@@ -107,6 +138,9 @@ enum Part {
     /// A backlog to Redis Streams, against a bare client
     #[cfg(feature = "redis")]
     Redis,
+    /// A backlog to SQS, against a bare client
+    #[cfg(feature = "sqs")]
+    Sqs,
 }
 
 impl Part {
@@ -122,16 +156,24 @@ impl Part {
 
 /// Each syncs its file once for many events.
 const FILE: Bounds = bounds(10.0, 50.0);
+#[cfg(feature = "amqp10")]
+const AMQP10: Bounds = bounds(10.0, 50.0);
+#[cfg(feature = "http")]
+const HTTP: Bounds = bounds(5.0, 15.0);
 #[cfg(feature = "kafka")]
 const KAFKA: Bounds = bounds(5.0, 15.0);
 #[cfg(feature = "kafka")]
 const TRANSACTIONS: Bounds = bounds(50.0, 200.0);
+#[cfg(feature = "mqtt")]
+const MQTT: Bounds = bounds(5.0, 15.0);
 #[cfg(feature = "nats")]
 const NATS: Bounds = bounds(5.0, 15.0);
 #[cfg(feature = "rabbitmq")]
 const RABBITMQ: Bounds = bounds(10.0, 50.0);
 #[cfg(feature = "redis")]
 const REDIS: Bounds = bounds(10.0, 50.0);
+#[cfg(feature = "sqs")]
+const SQS: Bounds = bounds(10.0, 50.0);
 
 const fn bounds(p50: f64, p99: f64) -> Bounds {
     Bounds { p50, p99 }
@@ -147,6 +189,11 @@ struct Plan {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    #[cfg(feature = "http")]
+    if args.receive {
+        receiver::serve().unwrap();
+        return ExitCode::SUCCESS;
+    }
     let plan = Plan {
         long: args.long,
         events: args.events,
@@ -186,10 +233,16 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Idle => "idle",
         Part::Writers => "writers",
         Part::Sharing => "sharing",
+        #[cfg(feature = "amqp10")]
+        Part::Amqp10 => "amqp10",
+        #[cfg(feature = "http")]
+        Part::Http => "http",
         #[cfg(feature = "kafka")]
         Part::Kafka => "kafka",
         #[cfg(feature = "kafka")]
         Part::Debezium => "debezium",
+        #[cfg(feature = "mqtt")]
+        Part::Mqtt => "mqtt",
         #[cfg(feature = "mysql")]
         Part::Mysql => "mysql",
         #[cfg(feature = "nats")]
@@ -198,6 +251,8 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Rabbitmq => "rabbitmq",
         #[cfg(feature = "redis")]
         Part::Redis => "redis",
+        #[cfg(feature = "sqs")]
+        Part::Sqs => "sqs",
     });
     match part {
         Part::Drain => drain::run(plan, report).await,
@@ -210,6 +265,10 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Idle => idle::run(plan, report).await,
         Part::Writers => writers::run(plan, report).await,
         Part::Sharing => sharing::run(plan, report).await,
+        #[cfg(feature = "amqp10")]
+        Part::Amqp10 => measured(plan, report, &amqp10::Amqp10::start(), AMQP10).await,
+        #[cfg(feature = "http")]
+        Part::Http => measured(plan, report, &http::Http::start()?, HTTP).await,
         #[cfg(feature = "kafka")]
         Part::Kafka => {
             let kafka = kafka::Kafka::start();
@@ -220,6 +279,8 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         }
         #[cfg(feature = "kafka")]
         Part::Debezium => debezium::run(plan, report).await,
+        #[cfg(feature = "mqtt")]
+        Part::Mqtt => measured(plan, report, &mqtt::Mqtt::start(), MQTT).await,
         #[cfg(feature = "mysql")]
         Part::Mysql => mysql::run(plan, report).await,
         #[cfg(feature = "nats")]
@@ -228,15 +289,21 @@ async fn run(part: Part, plan: &Plan, report: &mut Report) -> Result<()> {
         Part::Rabbitmq => measured(plan, report, &rabbitmq::RabbitMq::start(), RABBITMQ).await,
         #[cfg(feature = "redis")]
         Part::Redis => measured(plan, report, &redis::Redis::start(), REDIS).await,
+        #[cfg(feature = "sqs")]
+        Part::Sqs => measured(plan, report, &sqs::Sqs::start(), SQS).await,
     }
 }
 
 /// A backlog, and single events.
 #[cfg(any(
+    feature = "amqp10",
+    feature = "http",
     feature = "kafka",
+    feature = "mqtt",
     feature = "nats",
     feature = "rabbitmq",
-    feature = "redis"
+    feature = "redis",
+    feature = "sqs"
 ))]
 async fn measured(
     plan: &Plan,

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     brokers::{Broker, payload},
-    pipelined,
+    lines, pipelined,
 };
 
 /// The topic of the backlog.
@@ -42,7 +42,7 @@ impl Broker for Nats {
         let payload = payload();
         let greeting = "CONNECT {\"verbose\":false,\"headers\":true}\r\nSUB answer 1\r\n";
         let messages = (0..events).map(|number| message(number, &payload));
-        pipelined::publish(self.0.port(), greeting, "MSG ", messages)?;
+        lines::publish(self.0.port(), greeting, "MSG ", messages)?;
         let arrived = self.arrived();
         ensure!(arrived == events, "{arrived} of {events} have arrived");
         Ok(())

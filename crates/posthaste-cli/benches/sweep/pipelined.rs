@@ -1,16 +1,14 @@
-//! A bare client of a broker that speaks in lines of text.
+//! A bare client of a broker that answers each message on the same connection.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufReader, Write},
     net::{Ipv4Addr, TcpStream},
     sync::mpsc,
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-/// Messages published and not yet acknowledged.
-const WINDOW: u64 = 4_096;
 /// Bytes that are written at once.
 const WRITE: usize = 64 << 10;
 
@@ -19,30 +17,34 @@ pub(crate) fn id(number: u64) -> String {
     format!("0199d4f0-0000-7000-8000-{number:012x}")
 }
 
-/// Publishes messages on one connection; returns when each has its answer: a line that begins like
-/// this.
+/// Reads what the broker says next, and tells whether it is a message's answer; none at the end.
+pub(crate) type Next = Box<dyn FnMut(&mut BufReader<TcpStream>) -> Result<Option<bool>> + Send>;
+
+/// Publishes messages on one connection, up to `window` without an answer; returns when each has
+/// one.
 pub(crate) fn publish(
     port: u16,
-    greeting: &str,
-    answer: &'static str,
-    messages: impl Iterator<Item = String>,
+    greeting: &[u8],
+    window: u64,
+    next: Next,
+    messages: impl Iterator<Item = impl AsRef<[u8]>>,
 ) -> Result<()> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    stream.write_all(greeting.as_bytes())?;
+    stream.write_all(greeting)?;
     let (answered, answers) = mpsc::channel();
     let reader = BufReader::new(stream.try_clone()?);
-    let reading = std::thread::spawn(move || count(reader, answer, &answered));
+    let reading = std::thread::spawn(move || count(reader, next, &answered));
     let (mut in_flight, mut unwritten) = (0, Vec::with_capacity(2 * WRITE));
     for message in messages {
-        unwritten.extend_from_slice(message.as_bytes());
+        unwritten.extend_from_slice(message.as_ref());
         in_flight += 1;
-        if unwritten.len() >= WRITE || in_flight >= WINDOW {
+        if unwritten.len() >= WRITE || in_flight >= window {
             stream.write_all(&unwritten)?;
             unwritten.clear();
         }
-        while in_flight >= WINDOW {
+        while in_flight >= window {
             in_flight -= answers.recv().context("the broker ended the connection")?;
         }
         in_flight -= answers.try_iter().sum::<u64>();
@@ -61,21 +63,15 @@ pub(crate) fn publish(
 /// Tells how many answers have come, those of a read together.
 fn count(
     mut reader: BufReader<TcpStream>,
-    answer: &str,
+    mut next: Next,
     answered: &mpsc::Sender<u64>,
 ) -> Result<()> {
-    let (mut line, mut answers) = (String::new(), 0);
-    loop {
-        line.clear();
-        if reader.read_line(&mut line)? == 0 {
-            return Ok(());
-        }
-        if line.starts_with("-") {
-            bail!("the broker refused a message: {line}");
-        }
-        answers += u64::from(line.starts_with(answer));
+    let mut answers = 0;
+    while let Some(is_answer) = next(&mut reader)? {
+        answers += u64::from(is_answer);
         if reader.buffer().is_empty() && answers > 0 {
             answered.send(std::mem::take(&mut answers))?;
         }
     }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use posthaste_testkit::servers::redis::RedisServer;
 
 use crate::{
     brokers::{Broker, payload},
-    pipelined,
+    lines, pipelined,
 };
 
 /// The topic of the outbox, and the stream's key.
@@ -30,7 +30,7 @@ impl Broker for Redis {
         let payload = payload();
         let messages = (0..events).map(|number| message(number, &payload));
         // The id of an entry is its answer.
-        pipelined::publish(self.0.port(), "", "$", messages)?;
+        lines::publish(self.0.port(), "", "$", messages)?;
         let arrived = self.arrived();
         ensure!(arrived == events, "{arrived} of {events} have arrived");
         Ok(())
