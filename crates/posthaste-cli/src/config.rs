@@ -98,14 +98,12 @@ fn from_env(name: &str) -> Option<SecretUrl> {
 /// A password on the command line works, and everybody on the machine can read it.
 fn warn_of_password(url: &SecretUrl, flag: &str, variable: &str) {
     if url.holds_a_password() {
-        warn_of_secret(flag, variable);
+        warn_of_secret(flag, &format!("set {variable}"));
     }
 }
 
-fn warn_of_secret(flag: &str, variable: &str) {
-    eprintln!(
-        "warning: the secret in {flag} can be seen in the list of processes; set {variable} instead"
-    );
+fn warn_of_secret(flag: &str, mend: &str) {
+    eprintln!("warning: the secret in {flag} can be seen in the list of processes; {mend} instead");
 }
 
 /// Puts the layers of a relay together.
@@ -120,9 +118,19 @@ pub(crate) fn relay(file: Option<&Path>, flags: RelayFlags) -> Result<RelayConfi
     if let Some(url) = &flags.to {
         warn_of_password(url, "--to", TO);
     }
-    let claim_check = flags.destination_tuning.claim_check.as_ref();
-    if claim_check.is_some_and(|url| url.expose().contains("secret_access_key=")) {
-        warn_of_secret("--claim-check", "AWS_SECRET_ACCESS_KEY");
+    if let Some(url) = &flags.destination_tuning.claim_check {
+        for (option, variable) in [
+            ("secret_access_key=", "AWS_SECRET_ACCESS_KEY"),
+            ("account_key=", "AZURE_STORAGE_ACCOUNT_KEY"),
+        ] {
+            if url.expose().contains(option) {
+                warn_of_secret("--claim-check", &format!("set {variable}"));
+            }
+        }
+    }
+    let registry = flags.destination_tuning.schema_registry.as_ref();
+    if registry.is_some_and(SecretUrl::holds_a_password) {
+        warn_of_secret("--schema-registry", "write it into a file for --config");
     }
     let to = flags.to.map(|url| ("--to", url));
     match to.or_else(|| Some((TO, from_env(TO)?))) {
@@ -203,10 +211,12 @@ fn add_destination(
 
 /// Names stand in tables, metrics and flags: they are kept plain.
 fn check_destination_name(name: &str) -> Result<(), String> {
-    match is_plain_name(name) {
+    // Names are parts of paths, where these mean other folders.
+    match is_plain_name(name) && !matches!(name, "." | "..") {
         true => Ok(()),
         false => Err(format!(
-            "`{}` cannot name a destination; use 1 to 63 letters, digits, `-`, `_` and `.`",
+            "`{}` cannot name a destination; use 1 to 63 letters, digits, `-`, `_` and `.`, \
+             not `.` or `..` alone",
             shown(name)
         )),
     }

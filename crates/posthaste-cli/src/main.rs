@@ -49,10 +49,12 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(error) => without_secrets(error).exit(),
     };
-    let ended = match runtime() {
-        Ok(runtime) => runtime.block_on(command.run()),
-        Err(failure) => Err(failure),
-    };
+    let ended = runtime().and_then(|runtime| {
+        let ended = runtime.block_on(command.run());
+        // A thread may hang in the kernel, on a file system that is away: nobody waits for it.
+        runtime.shutdown_background();
+        ended
+    });
     match ended {
         Ok(status) => status.into(),
         Err(failure) => {
@@ -86,6 +88,10 @@ fn without_secrets(mut error: clap::Error) -> clap::Error {
 /// With fewer open files the runtime panics, or nothing could be opened.
 const OPEN_FILES_MIN: u64 = 32;
 
+/// Room for values inside each other, which JSON has 128 of, each checked by rules inside each
+/// other. The system gives a thread what it uses of it.
+const STACK_BYTES: usize = 16 << 20;
+
 fn runtime() -> Result<Runtime, Failure> {
     let open_files = getrlimit(Resource::Nofile).current;
     if let Some(few) = open_files.filter(|&files| files < OPEN_FILES_MIN) {
@@ -96,6 +102,7 @@ fn runtime() -> Result<Runtime, Failure> {
     }
     Builder::new_multi_thread()
         .enable_all()
+        .thread_stack_size(STACK_BYTES)
         .build()
         .map_err(|error| {
             Failure::usage(format!(

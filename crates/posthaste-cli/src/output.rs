@@ -145,6 +145,15 @@ pub(crate) fn short_duration(duration: Duration) -> String {
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
+/// Words from outside: characters that do something to a terminal are shown as escapes.
+pub(crate) fn visible(text: &str) -> String {
+    let shown = |c: char| match c.is_control() {
+        true => c.escape_debug().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
 /// At most so many characters; the last one says that there were more.
 pub(crate) fn cut(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {

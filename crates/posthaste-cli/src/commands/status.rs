@@ -334,7 +334,7 @@ fn places((held, named): (usize, &[HeldPlace])) -> String {
             place.name.escape_debug(),
             output::thousands(place.in_memory as u64),
             output::thousands(place.set_aside as u64),
-            place.reason.escape_debug(),
+            output::visible(&place.reason),
         )
     };
     let mut lines: String = named.iter().map(line).collect();

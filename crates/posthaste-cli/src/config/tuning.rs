@@ -130,6 +130,13 @@ pub(crate) struct DestinationTuning {
     /// Larger payloads are put there [default: 256KiB, or the largest that the sink takes]
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) claim_check_bytes: Option<usize>,
+    /// Check payloads against the schemas of this registry, and give them its wire format, such as
+    /// https://USER:PASSWORD@HOST:8081 [default: they stay as they are]
+    #[arg(long, value_name = "URL")]
+    pub(crate) schema_registry: Option<SecretUrl>,
+    /// The subject of an event's schema, of {topic} and {type} [default: {topic}-value]
+    #[arg(long, value_name = "TEMPLATE")]
+    pub(crate) schema_subject: Option<String>,
 }
 
 /// Keys of `[relay]`.
@@ -256,6 +263,8 @@ pub(super) const DESTINATION_KEYS: &[&str] = &[
     "compression_bytes_min",
     "claim_check",
     "claim_check_bytes",
+    "schema_registry",
+    "schema_subject",
 ];
 
 impl DestinationTuning {
@@ -273,6 +282,8 @@ impl DestinationTuning {
             compression_bytes_min: section.size("compression_bytes_min")?,
             claim_check: section.optional_url("claim_check")?,
             claim_check_bytes: section.size("claim_check_bytes")?,
+            schema_registry: section.optional_url("schema_registry")?,
+            schema_subject: section.text("schema_subject")?.map(str::to_owned),
         })
     }
 
@@ -294,6 +305,14 @@ impl DestinationTuning {
                 .clone()
                 .or_else(|| below.claim_check.clone()),
             claim_check_bytes: self.claim_check_bytes.or(below.claim_check_bytes),
+            schema_registry: self
+                .schema_registry
+                .clone()
+                .or_else(|| below.schema_registry.clone()),
+            schema_subject: self
+                .schema_subject
+                .clone()
+                .or_else(|| below.schema_subject.clone()),
         }
     }
 
@@ -322,11 +341,14 @@ impl DestinationTuning {
 
     /// The settings of payloads.
     pub(crate) fn payloads(&self) -> PayloadSettings {
+        let exposed = |url: &Option<SecretUrl>| url.as_ref().map(|url| url.expose().to_owned());
         PayloadSettings {
             compression: self.compression,
             compression_bytes_min: self.compression_bytes_min,
-            claim_check: self.claim_check.as_ref().map(|url| url.expose().to_owned()),
+            claim_check: exposed(&self.claim_check),
             claim_check_bytes: self.claim_check_bytes,
+            schema_registry: exposed(&self.schema_registry),
+            schema_subject: self.schema_subject.clone(),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `posthaste check`: what it sees, and with which status it ends.
 
+#[cfg(feature = "pubsub")]
+use crate::harness::LIMIT;
 use crate::harness::{World, last_json};
 
 const FROM: [&str; 2] = ["--from", "sqlite:shop.db"];
@@ -70,4 +72,23 @@ fn a_fault_sets_the_status_and_does_not_hide_the_others() {
     let seen = last_json(&world.ends(&away, 2));
     assert_ne!(seen["store"]["error"], serde_json::Value::Null);
     assert_eq!(seen["destinations"][0]["error"], serde_json::Value::Null);
+}
+
+/// As a file system does that is away: the thread that opens the file never comes back.
+#[cfg(feature = "pubsub")]
+#[test]
+fn a_command_ends_beside_a_file_that_hangs() {
+    let world = World::with_outbox();
+    let mut make = std::process::Command::new("mkfifo");
+    make.arg(world.path("credentials"));
+    posthaste_testkit::process::run(&mut make, LIMIT).expect_status(0);
+    let file = world.path("credentials");
+    let to = format!("pubsub://shop/orders?credentials_file={}", file.display());
+    world.write(
+        "posthaste.toml",
+        &format!(
+            "[stores.main]\nurl = \"sqlite:shop.db\"\n[destinations.default]\nurl = \"{to}\"\n"
+        ),
+    );
+    world.ends(&["check", "--config", "posthaste.toml"], 1);
 }

@@ -1,5 +1,7 @@
 //! The settings of payloads: a relay, and a consumer that reads what it delivered.
 
+#[cfg(feature = "schema-registry")]
+mod schemas;
 #[cfg(feature = "claim-check")]
 mod stored;
 
@@ -76,11 +78,43 @@ fn wrong_settings_of_payloads_are_told_with_their_fix() {
         &refused(&["--claim-check-bytes", "1KiB"]),
         &["does nothing without `claim_check`"],
     );
-    #[cfg(feature = "claim-check")]
     says(
-        &refused(&["--claim-check", "s3://user:hidden@bucket"]),
-        &["`claim_check`", "without a login"],
+        &refused(&["--schema-subject", "orders"]),
+        &["does nothing without `schema_registry`"],
     );
+    #[cfg(feature = "schema-registry")]
+    {
+        let secret = refused(&["--schema-registry", "ftp://user:hidden@host"]);
+        says(
+            &secret,
+            &[
+                "`schema_registry`",
+                "the secret in --schema-registry can be seen",
+            ],
+        );
+        assert!(!secret.stderr.contains("hidden"), "{}", secret.stderr);
+    }
+    #[cfg(not(feature = "schema-registry"))]
+    says(
+        &refused(&["--schema-registry", "http://host"]),
+        &["asks no schema registry", "--features schema-registry"],
+    );
+    #[cfg(feature = "claim-check")]
+    for (storage, said) in [
+        ("s3://user:hidden@bucket", "without a login"),
+        (
+            "s3://bucket?secret_access_key=hidden",
+            "set AWS_SECRET_ACCESS_KEY instead",
+        ),
+        (
+            "az://bucket?account=a&account_key=hidden!",
+            "set AZURE_STORAGE_ACCOUNT_KEY instead",
+        ),
+    ] {
+        let secret = refused(&["--claim-check", storage]);
+        says(&secret, &["`claim_check`", said]);
+        assert!(!secret.stderr.contains("hidden"), "{}", secret.stderr);
+    }
     #[cfg(not(feature = "claim-check"))]
     says(
         &refused(&["--claim-check", "file:///tmp"]),
