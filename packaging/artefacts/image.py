@@ -14,7 +14,7 @@ from pathlib import Path
 from common import (LICENCES, NOTICES, PACKAGING, SUMMARY, Entry, Failure, below, environment,
                     gzipped, megabytes, run, tar)
 
-BYTES_MAX = 32_000_000
+BYTES_MAX = 30_000_000
 # The number of distroless images: no user of the host has it.
 USER = 65532
 PROGRAM = "/usr/bin/posthaste"
