@@ -335,6 +335,26 @@ async fn each_marker_looks_up_its_own_copies() {
     assert_eq!(plan.matches("using parked_waiting").count(), 2, "{plan}");
 }
 
+/// It went through all markers for each event, and took longer than a statement may.
+#[tokio::test]
+async fn a_status_looks_up_the_marker_of_each_event() {
+    let database = database(1 << 14).await;
+    database.psql(
+        "insert into posthaste.destinations (name, partitions) values ('d', 64);
+         insert into posthaste.markers (destination_id, key, slot, low, floor, floor_min)
+         select d.id, 'k' || n, 0, pg_current_snapshot(), 0, 0
+         from posthaste.destinations d, generate_series(1, 100) n;
+         analyze posthaste.markers",
+    );
+    let pending = with_order(include_str!("sql/status_pending.sql"));
+    let types = "bigint[], bigint, bigint, bigint";
+    let plan = plan(&database, &pending, types, "'{1}', 0, 1000000, 100001");
+    let mut lines = plan.lines();
+    let scan = lines.find(|line| line.contains(" on markers")).unwrap();
+    let condition = lines.next().unwrap();
+    assert!(condition.contains("(key = CASE"), "{scan}\n{plan}");
+}
+
 /// The planner's duties, with rows that were delivered and kept, and with rows that are pending.
 fn the_plans_hold(database: &Database, rows: i64, leaf_bits: u8) {
     let now = database.psql("select pg_current_snapshot()");

@@ -30,14 +30,19 @@ with candidates as materialized (
                     or coalesce(o.seq <= c.seq and pg_catalog.pg_visible_in_snapshot(o.xid, c.high), false)))
         or (o.key is not null and exists (
             select from posthaste.destinations d
-            join posthaste.markers m on m.destination_id = d.id
-                and m.key = case when {by_topic:d} then o.order_key else o.key end
-            where d.id = any($1::bigint[])
-                -- Up to here retention has copied them.
-                and o.seq > m.floor_min
-                and not (
-                    pg_catalog.pg_visible_in_snapshot(o.xid, m.low)
-                    or coalesce(o.seq <= m.seq and pg_catalog.pg_visible_in_snapshot(o.xid, m.high), false))))
+            -- Behind `offset 0` a marker is looked up by its key. A join may go through all of them
+            -- for each event.
+            cross join lateral (
+                select from posthaste.markers m
+                where m.destination_id = d.id
+                    and m.key = case when {by_topic:d} then o.order_key else o.key end
+                    -- Up to here retention has copied them.
+                    and o.seq > m.floor_min
+                    and not (
+                        pg_catalog.pg_visible_in_snapshot(o.xid, m.low)
+                        or coalesce(o.seq <= m.seq and pg_catalog.pg_visible_in_snapshot(o.xid, m.high), false))
+                offset 0) held
+            where d.id = any($1::bigint[])))
     order by o.seq
     limit $4::bigint
 )
