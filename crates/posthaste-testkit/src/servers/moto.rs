@@ -6,6 +6,8 @@ mod sns;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use super::daemon::Daemon;
 use super::sqs::{AwsClient, Message, options};
@@ -156,6 +158,18 @@ impl MotoServer {
     /// When the server is gone.
     pub fn heal(&self, text: &str) {
         let _ = self.client().get(&format!("/heal?text={text}"));
+    }
+
+    /// Returns when so many requests with this text were held by a silent fault.
+    ///
+    /// # Panics
+    ///
+    /// When the server is gone.
+    pub fn until_held(&self, text: &str, requests: u64) {
+        let held = || self.client().get(&format!("/held?text={text}"));
+        while held().as_u64() < Some(requests) {
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// The port on 127.0.0.1; the same after [`Self::start_again`].

@@ -285,9 +285,13 @@ async fn an_aborted_lane_stores_nothing_more() {
     let mut lane = place.lane().await;
     lane.submit(records(std::slice::from_ref(&slow), 0)).await;
     assert!(poll_once(lane.outcomes()).await.is_none());
+    // A request that the server has not read yet would be done after all.
+    server.until_held(&mark, 1);
     lane.abort().await;
     let mut lane = place.lane().await;
     lane.submit(records(&[slow], 0)).await;
+    assert!(poll_once(lane.outcomes()).await.is_none());
+    server.until_held(&mark, 2);
     let verdicts = lane.close(Duration::from_millis(10)).await;
     assert!(matches!(verdicts[0].outcome, Outcome::Unavailable(_)));
     server.heal(&mark);

@@ -6,6 +6,8 @@ GET /fault?text=TEXT&… lets requests fail that have this text in their body, u
 
     status, body    the answer instead of moto's
     act             cut, silent: no answer; stale: that of the first such request again and again
+
+GET /held?text=TEXT tells how many requests a silent fault has held so far.
 """
 
 import json
@@ -25,7 +27,7 @@ from moto.sqs.models import Queue, sqs_backends
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 ACCOUNT, REGION, QUEUE, REFUSE = "123456789012", "eu-central-1", "/queue/", "/refuse/"
-FAULT, HEAL = "/fault", "/heal"
+FAULT, HEAL, HELD = "/fault", "/heal", "/held"
 
 # With each message that is sent all of its queue are counted, three times: nobody asks for these.
 Queue.approximate_number_of_messages = 0
@@ -45,6 +47,8 @@ BYTES_MAX, OBJECT_BYTES_MAX = 8 << 20, 80 << 20
 refused = {}
 # By a text in their body, how requests fail.
 faults = {}
+# The texts of requests that were held.
+holding = []
 # Two requests at once would give a number in a shard twice, and lose a record.
 streams = Lock()
 
@@ -112,6 +116,7 @@ def fail(text, fault, moto, environ, start_response):
             start_response(*head)
             return [body]
         case "silent":
+            holding.append(text)
             while faults.get(text) is fault:
                 time.sleep(0.02)
             raise ConnectionError
@@ -133,7 +138,7 @@ def application(moto):
             start_response("413 Request Entity Too Large", [("Content-Length", "0")])
             return []
         is_own = environ["REQUEST_METHOD"] == "GET"
-        is_own = is_own and path.startswith((QUEUE, REFUSE, FAULT, HEAL))
+        is_own = is_own and path.startswith((QUEUE, REFUSE, FAULT, HEAL, HELD))
         if not is_own:
             environ["wsgi.input"] = BytesIO(body)
             for text, fault in list(faults.items()):
@@ -145,6 +150,8 @@ def application(moto):
             told = messages(path.removeprefix(QUEUE))
         elif path.startswith(REFUSE):
             told = refused[path.removeprefix(REFUSE)] = query
+        elif path == HELD:
+            told = holding.count(query["text"])
         else:
             text, told = query.pop("text"), query
             faults.pop(text, None)
