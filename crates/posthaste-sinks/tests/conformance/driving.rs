@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use posthaste_engine::{Lane, Outcome, Sink, SinkError};
-use posthaste_testkit::sink_suite::{SuiteEvent, lane_spec, records};
+use posthaste_testkit::sink_suite::{SuiteEvent, impatient, lane_spec, records};
 
-/// A lane under the relay's default times.
 pub(crate) async fn lane(sink: &Arc<dyn Sink>) -> Box<dyn Lane> {
     sink.open_lane(lane_spec(1)).await.unwrap()
 }
 
+/// A lane that soon gives up what is silent.
+pub(crate) async fn impatient_lane(sink: &Arc<dyn Sink>) -> Box<dyn Lane> {
+    sink.open_lane(impatient(lane_spec(1))).await.unwrap()
+}
+
 /// Why no lane is given.
 pub(crate) async fn refusal(sink: &Arc<dyn Sink>) -> SinkError {
-    match sink.open_lane(lane_spec(1)).await {
+    match sink.open_lane(impatient(lane_spec(1))).await {
         Ok(_) => panic!("a lane was given"),
         Err(error) => error,
     }

@@ -12,7 +12,11 @@ use async_trait::async_trait;
 use posthaste_engine::{LaneScope, LaneSpec, Sink, SinkError};
 use uuid::Uuid;
 
-use super::{Expected, SuiteEvent, WireRecord, check_arrivals, event::lane_spec, flight::Flight};
+use super::{
+    Expected, SuiteEvent, WireRecord, check_arrivals,
+    event::{impatient, lane_spec},
+    flight::Flight,
+};
 
 /// A sink on a destination of its own, and hands on that destination.
 ///
@@ -84,22 +88,14 @@ impl Bench {
         }
     }
 
-    /// Tries to open a lane, with a higher number than any before it.
+    /// Tries to open a lane, with a higher number than any before it, and a relay's default times.
     pub(super) async fn try_lane(&self) -> Result<Flight, SinkError> {
-        self.try_lane_with(1).await
+        self.try_lane_of(impatient(lane_spec(self.next()))).await
     }
 
-    /// The same with so many times a relay's default times.
-    async fn try_lane_with(&self, patience: u32) -> Result<Flight, SinkError> {
-        let number = 1 + self.lanes.fetch_add(1, Ordering::Relaxed);
-        let usual = lane_spec(number);
-        let spec = LaneSpec {
-            scope: Arc::clone(&self.scope),
-            publish_timeout: usual.publish_timeout * patience,
-            lease: usual.lease * patience,
-            ..usual
-        };
-        let mut lane = self.sink.open_lane(spec).await?;
+    async fn try_lane_of(&self, spec: LaneSpec) -> Result<Flight, SinkError> {
+        let scope = Arc::clone(&self.scope);
+        let mut lane = self.sink.open_lane(LaneSpec { scope, ..spec }).await?;
         match lane.take_over().await {
             Ok(_) => Ok(Flight::new(lane)),
             Err(error) => {
@@ -109,13 +105,20 @@ impl Bench {
         }
     }
 
-    pub(super) async fn lane(&self) -> Flight {
-        given(self.try_lane().await)
+    fn next(&self) -> u64 {
+        1 + self.lanes.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A lane whose answers may take long: a busy machine does much for them.
-    pub(super) async fn patient_lane(&self) -> Flight {
-        given(self.try_lane_with(12).await)
+    /// A lane on which a busy machine may be silent for long.
+    pub(super) async fn lane(&self) -> Flight {
+        let spec = lane_spec(self.next());
+        let lease = 3 * spec.publish_timeout;
+        given(self.try_lane_of(LaneSpec { lease, ..spec }).await)
+    }
+
+    /// A lane that soon gives up a destination that is away, or stalls.
+    pub(super) async fn impatient_lane(&self) -> Flight {
+        given(self.try_lane().await)
     }
 
     /// A lane as soon as one is given: an earlier one that ended without being awaited may still

@@ -156,8 +156,8 @@ impl fmt::Debug for SuiteEvent {
     }
 }
 
-/// The purpose of a lane, with a relay's default times: of a registration and a store of its
-/// own.
+/// The purpose of a lane: of a registration and a store of its own. Answers may take long, as a busy
+/// machine may do much for them.
 #[must_use]
 pub fn lane_spec(number: u64) -> LaneSpec {
     let scope = LaneScope {
@@ -172,8 +172,17 @@ pub fn lane_spec(number: u64) -> LaneSpec {
         scope: Arc::new(scope),
         epoch: 1,
         number,
-        publish_timeout: Duration::from_secs(5),
+        publish_timeout: Duration::from_secs(60),
         lease: Duration::from_secs(15),
+    }
+}
+
+/// The same with a relay's default time for answers: some do not come.
+#[must_use]
+pub fn impatient(spec: LaneSpec) -> LaneSpec {
+    LaneSpec {
+        publish_timeout: Duration::from_secs(5),
+        ..spec
     }
 }
 

@@ -89,7 +89,6 @@ async fn a_silent_broker_is_noticed() {
     let sink = open(&place.on(&server.url_through(&proxy))).unwrap();
     let spec = LaneSpec {
         lease: Duration::from_secs(4),
-        publish_timeout: Duration::from_secs(120),
         ..lane_spec(1)
     };
     let mut flight = sink.open_lane(spec).await.unwrap();

@@ -13,7 +13,7 @@ use super::{
     place::{Place, fault, put_off, rejection},
     trial,
 };
-use crate::driving::{accept, accepted, lane, plain, refusal, send, settle};
+use crate::driving::{accept, accepted, impatient_lane, lane, plain, refusal, send, settle};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -157,7 +157,7 @@ async fn an_address_that_gives_no_credit_is_said() {
     let server = ArtemisServer::shared();
     let (full, other) = (Place::named(server, "blocks."), Place::new(server));
     let sink = open(&format!("{}/{{topic}}", server.url())).unwrap();
-    let mut flight = lane(&sink).await;
+    let mut flight = impatient_lane(&sink).await;
     // More than the broker's first credit, of which the first fill the address.
     let large = (0..60).map(|n| (n, &full.name, vec![b'x'; 10_000]));
     let small = (60..1_200).map(|n| (n, &full.name, b"x".to_vec()));

@@ -7,14 +7,14 @@ use posthaste_engine::{Cause, LaneSpec, Outcome, SinkError};
 use posthaste_testkit::{
     process,
     servers::kafka::KafkaServer,
-    sink_suite::{SuiteEvent, check_arrivals, lane_spec, records},
+    sink_suite::{SuiteEvent, check_arrivals, impatient, lane_spec, records},
 };
 
 use super::{
     brokers::{self, Broker, consume, fresh_topic, noise},
     driving::{
-        answers, cause, drive_by, event, expect_accepted, expect_no_gap, impatient, lane,
-        lane_with, sink_at, submit,
+        answers, cause, drive_by, event, expect_accepted, expect_no_gap, lane, lane_with, sink_at,
+        submit,
     },
     trial,
 };
@@ -70,7 +70,7 @@ async fn a_stopped_broker_is_unavailable_and_resumes() {
     let server = KafkaServer::start();
     let sink = sink_at(&server.bootstrap());
     let topic = fresh_topic(&server, 1, &[]);
-    let mut open = lane(&sink).await;
+    let mut open = lane_with(&sink, impatient(lane_spec(1))).await;
     expect_accepted(&mut open, &event(&topic, Some("k"), "1")).await;
     server.stop();
     let outcomes = submit(&mut open, records(&events(&topic, 20), 0)).await;
@@ -80,7 +80,7 @@ async fn a_stopped_broker_is_unavailable_and_resumes() {
     open.abort().await;
     for error in [
         sink.check().await.unwrap_err(),
-        sink.open_lane(lane_spec(2)).await.err().unwrap(),
+        sink.open_lane(impatient(lane_spec(2))).await.err().unwrap(),
     ] {
         assert!(matches!(error, SinkError::Unavailable { .. }), "{error}");
         assert!(error.to_string().contains("Connection refused"), "{error}");
@@ -124,7 +124,7 @@ async fn accepted_events_survive_a_killed_broker() {
     let server = KafkaServer::start();
     let sink = sink_at(&server.bootstrap());
     let topic = fresh_topic(&server, 3, &[]);
-    let mut open = lane(&sink).await;
+    let mut open = lane_with(&sink, impatient(lane_spec(1))).await;
     let sent = events(&topic, 3_000);
     for (turn, batch) in sent.chunks(500).enumerate() {
         open.submit(records(batch, turn as u64 * 500)).await;
@@ -162,7 +162,7 @@ async fn a_quota_delays_and_refuses_nothing() {
     let sent: Vec<_> = (0..60)
         .map(|n| event(&topic, Some(&format!("key-{}", n % 7)), noise(n, 10_000)))
         .collect();
-    let driven = drive_by(&sink, &sent, lane_spec(1)).await;
+    let driven = drive_by(&sink, &sent, impatient(lane_spec(1))).await;
     assert_eq!(driven.accepted.len(), sent.len());
     assert!(driven.rejected.is_empty(), "{:?}", driven.rejected);
 }
@@ -172,7 +172,7 @@ async fn an_answer_that_never_comes_is_no_acceptance() {
     let server = broker.server();
     let sink = sink_at(&broker.bootstrap());
     let topic = fresh_topic(server, 1, &[]);
-    let mut lane = lane_with(&sink, impatient()).await;
+    let mut lane = lane_with(&sink, impatient(lane_spec(1))).await;
     expect_accepted(&mut lane, &event(&topic, Some("k"), "1")).await;
     broker.proxy().hold_answers();
     let outcomes = submit(&mut lane, records(&events(&topic, 10), 0)).await;
@@ -189,7 +189,7 @@ async fn a_half_open_connection_is_noticed() {
     let server = broker.server();
     let sink = sink_at(&broker.bootstrap());
     let topic = fresh_topic(server, 1, &[]);
-    let mut open = lane_with(&sink, impatient()).await;
+    let mut open = lane_with(&sink, impatient(lane_spec(1))).await;
     expect_accepted(&mut open, &event(&topic, Some("k"), "1")).await;
     broker.proxy().half_close();
     let outcomes = submit(&mut open, records(&events(&topic, 10), 0)).await;
@@ -209,7 +209,7 @@ async fn a_partition_is_not_silent_where_an_event_ends_each_connection() {
     let server = broker.server();
     let sink = sink_at(&format!("{}?compression=none", broker.bootstrap()));
     let [topic, other] = [(); 2].map(|()| fresh_topic(server, 1, &[]));
-    let mut lane = lane(&sink).await;
+    let mut lane = lane_with(&sink, impatient(lane_spec(1))).await;
     for topic in [&topic, &other] {
         expect_accepted(&mut lane, &event(topic, Some("k"), "1")).await;
     }
@@ -232,7 +232,7 @@ async fn an_overdue_producer_is_destroyed_though_nobody_asks() {
     let topic = fresh_topic(server, 1, &[]);
     let spec = LaneSpec {
         number: NUMBER,
-        ..impatient()
+        ..impatient(lane_spec(1))
     };
     let mut lane = lane_with(&sink, spec).await;
     expect_accepted(&mut lane, &event(&topic, Some("k"), "1")).await;

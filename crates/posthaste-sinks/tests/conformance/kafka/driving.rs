@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use posthaste_engine::{Cause, Lane, LaneSpec, Outcome, Record, Rejection, Sink};
@@ -31,22 +30,6 @@ pub(super) async fn lane_with(sink: &Arc<dyn Sink>, spec: LaneSpec) -> Box<dyn L
     match sink.open_lane(spec).await {
         Ok(lane) => lane,
         Err(error) => panic!("no lane: {error}"),
-    }
-}
-
-/// A lane that gives a busy machine the time to answer.
-pub(super) fn patient() -> LaneSpec {
-    LaneSpec {
-        publish_timeout: Duration::from_secs(40),
-        ..lane_spec(1)
-    }
-}
-
-/// A lane whose answers are overdue soon.
-pub(super) fn impatient() -> LaneSpec {
-    LaneSpec {
-        publish_timeout: Duration::from_secs(2),
-        ..lane_spec(1)
     }
 }
 
@@ -138,7 +121,7 @@ pub(super) struct Driven {
 
 /// Sends events until each is accepted or rejected; those that were unavailable go again, in order.
 pub(super) async fn drive(sink: &Arc<dyn Sink>, events: &[SuiteEvent]) -> Driven {
-    drive_by(sink, events, patient()).await
+    drive_by(sink, events, lane_spec(1)).await
 }
 
 /// The same by lanes of this purpose: those of one relay, which takes its own fence.

@@ -7,15 +7,14 @@ use posthaste_engine::{Cause, CheckReport, CheckedPart, Outcome, Severity, Sink}
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::kafka::KafkaServer,
-    sink_suite::{SuiteEvent, lane_spec, records},
+    sink_suite::{SuiteEvent, impatient, lane_spec, records},
 };
 use uuid::Uuid;
 
 use super::{
     brokers::{self, consume},
     driving::{
-        cause, drive, event, expect_accepted, impatient, lane, lane_with, send, sink_at, submit,
-        transactional,
+        cause, drive, event, expect_accepted, lane, lane_with, send, sink_at, submit, transactional,
     },
     trial,
 };
@@ -91,7 +90,7 @@ async fn a_partition_without_a_leader_is_put_off_and_holds_up_no_other() {
     server.create_replicated("thin", &[1, 2], &[("min.insync.replicas", "2")]);
     let sink = sink_at(&server.bootstrap());
     expect_stopped(&sink, &[]).await;
-    let mut open = lane_with(&sink, impatient()).await;
+    let mut open = lane_with(&sink, impatient(lane_spec(1))).await;
     for topic in ["away", "away-too", "here"] {
         expect_accepted(&mut open, &event(topic, None, "before")).await;
     }
@@ -203,7 +202,7 @@ async fn a_topic_with_too_few_replicas_is_put_off_and_holds_up_no_other() {
         server.create_replicated(topic, &[broker], &[("retention.ms", "-1")]);
     }
     let sink = sink_at(&server.bootstrap());
-    let mut open = lane(&sink).await;
+    let mut open = lane_with(&sink, impatient(lane_spec(1))).await;
     expect_accepted(&mut open, &event("away", None, "before")).await;
     gone.stop();
     server.until_in_sync("thin", &[1]);
@@ -255,7 +254,7 @@ async fn too_few_replicas_are_unavailable_and_delivery_resumes() {
 
     gone.stop();
     server.until_in_sync("both", &[2]);
-    let mut open = lane(&sink).await;
+    let mut open = lane_with(&sink, impatient(lane_spec(1))).await;
     expect_accepted(&mut open, &event("other", Some("k"), "x")).await;
     let waiting = events("both", "2");
     for outcome in submit(&mut open, records(&waiting, 0)).await.values() {

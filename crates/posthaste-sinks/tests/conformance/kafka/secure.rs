@@ -5,13 +5,13 @@ use posthaste_engine::{Cause, Fact, Outcome, RejectionKind, SinkError};
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::kafka::{KafkaServer, SASL_USERS, SaslUser},
-    sink_suite::{SuiteEvent, lane_spec, records},
+    sink_suite::{SuiteEvent, impatient, lane_spec, records},
     tls::TestCa,
 };
 
 use super::{
     brokers::fresh_topic,
-    driving::{cause, drive, event, expect_accepted, lane, rejection, send, submit},
+    driving::{cause, drive, event, expect_accepted, lane, lane_with, rejection, send, submit},
     trial,
 };
 
@@ -49,7 +49,7 @@ async fn refusals(url: &str) -> [SinkError; 2] {
     let sink = open(url).unwrap();
     [
         sink.check().await.unwrap_err(),
-        sink.open_lane(lane_spec(1)).await.err().unwrap(),
+        sink.open_lane(impatient(lane_spec(1))).await.err().unwrap(),
     ]
 }
 
@@ -184,7 +184,7 @@ async fn a_renewed_certificate_counts_for_the_next_lane() {
         trusted.display()
     );
     let sink = open(&url).unwrap();
-    let mut before = lane(&sink).await;
+    let mut before = lane_with(&sink, impatient(lane_spec(1))).await;
     expect_accepted(&mut before, &event(&topic, Some("k"), "1")).await;
 
     server.stop();

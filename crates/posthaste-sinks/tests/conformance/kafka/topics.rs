@@ -10,10 +10,7 @@ use posthaste_testkit::{
 
 use super::{
     brokers::{consume, create_topic, fresh_topic},
-    driving::{
-        Outcomes, answers, event, lane, lane_with, patient, rejection, sink_at, submit,
-        transactional,
-    },
+    driving::{Outcomes, answers, event, lane, rejection, sink_at, submit, transactional},
     trial,
 };
 
@@ -104,7 +101,7 @@ async fn many_existing_topics_make_no_lane_late() {
     let to_each = |topic: &&str| event(topic, Some(topic), "x");
     let events: Vec<SuiteEvent> = topics.iter().map(to_each).collect();
     for _ in 0..2 {
-        let mut lane = lane_with(&sink, patient()).await;
+        let mut lane = lane(&sink).await;
         let outcomes = submit_all(&mut lane, &events).await;
         for outcome in outcomes.values() {
             assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
@@ -129,7 +126,7 @@ async fn a_broker_that_makes_topics_makes_many() {
         .iter()
         .map(|topic| event(topic, Some(topic), "x"))
         .collect();
-    let mut lane = lane_with(&sink, patient()).await;
+    let mut lane = lane(&sink).await;
     while !pending.is_empty() {
         let outcomes = submit(&mut lane, records(&pending, 0)).await;
         let mut outcomes = outcomes.into_values();
@@ -171,7 +168,7 @@ async fn shrink(topic: &str, options: fn(&str) -> String, behind: fn(Record) -> 
         let range = first..first + 60;
         range.map(|n| event(topic, Some(&key(n)), "x")).collect()
     };
-    let mut open = lane_with(&sink, patient()).await;
+    let mut open = lane(&sink).await;
     open.take_over().await.unwrap();
     for outcome in submit(&mut open, records(&events(0), 0)).await.values() {
         assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");
@@ -194,7 +191,7 @@ async fn shrink(topic: &str, options: fn(&str) -> String, behind: fn(Record) -> 
     for reason in reasons {
         assert!(reason.contains(&named), "{reason}");
     }
-    let mut open = lane_with(&sink, patient()).await;
+    let mut open = lane(&sink).await;
     open.take_over().await.unwrap();
     for outcome in submit(&mut open, records(&events(120), 0)).await.values() {
         assert!(matches!(outcome, Outcome::Accepted(_)), "{outcome:?}");

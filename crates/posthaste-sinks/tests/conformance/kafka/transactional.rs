@@ -14,7 +14,7 @@ use posthaste_engine::{
 use posthaste_sinks::open;
 use posthaste_testkit::{
     servers::kafka::{Isolation, KafkaServer, SASL_USERS},
-    sink_suite::{SuiteEvent, check_arrivals, lane_spec, poll_once, records},
+    sink_suite::{SuiteEvent, check_arrivals, impatient, lane_spec, poll_once, records},
     tls::TestCa,
 };
 use rdkafka::{
@@ -530,7 +530,7 @@ async fn open_transactions_of_others_are_waited_for() {
     lane.abort().await;
 
     let all = Partitions::all_of(64).unwrap();
-    let mut early = lane_with(&sink, scene.spec(heir, all, &[former])).await;
+    let mut early = lane_with(&sink, impatient(scene.spec(heir, all, &[former]))).await;
     let error = early.take_over().await.unwrap_err();
     assert!(
         error.is_retryable() && error.to_string().contains("open transactions"),
@@ -550,7 +550,8 @@ async fn a_killed_broker_repeats_nothing() {
     let sink = scene.sink(&server.bootstrap());
     let relay = Uuid::new_v4();
     let events = scene.events(3_000);
-    let mut open = scene.lane(&sink, relay, &[]).await;
+    let all = Partitions::all_of(64).unwrap();
+    let mut open = take_over(&sink, impatient(scene.spec(relay, all, &[]))).await;
     for (turn, batch) in events.chunks(BATCH).enumerate() {
         open.submit(records(batch, (turn * BATCH) as u64)).await;
     }

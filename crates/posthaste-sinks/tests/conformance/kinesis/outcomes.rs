@@ -1,15 +1,11 @@
 //! The meaning of refusals, of one record, of a stream, and of all.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::collections::BTreeSet;
 
 use libtest_mimic::Trial;
-use posthaste_engine::{Cause, Lane, LaneSpec, RejectionKind, Sink};
+use posthaste_engine::{Cause, RejectionKind};
 use posthaste_sinks::open;
-use posthaste_testkit::{
-    servers::moto::MotoServer,
-    sink_suite::{SuiteEvent, lane_spec},
-    unique_name,
-};
+use posthaste_testkit::{servers::moto::MotoServer, sink_suite::SuiteEvent, unique_name};
 
 use super::{place::Place, trial};
 use crate::{
@@ -124,12 +120,7 @@ async fn an_event_is_refused_alone_in_its_request() {
     for at in [0, 130, 299] {
         events[at].payload = Some(vec![b'x'; 1_100_000]);
     }
-    // Of the many requests, some carry a mebibyte, and the machine may be busy.
-    let patient = LaneSpec {
-        publish_timeout: Duration::from_secs(60),
-        ..lane_spec(1)
-    };
-    let mut flight = sink.open_lane(patient).await.unwrap();
+    let mut flight = lane(&sink).await;
     let outcomes = send(&mut flight, &events).await;
     for (at, outcome) in outcomes.iter().enumerate() {
         match at {
@@ -243,17 +234,8 @@ async fn large_records_travel_in_several_requests() {
     let events: Vec<_> = (0..12)
         .map(|n| SuiteEvent::new(Some(&format!("key-{n}")), vec![0xff; 700_000]))
         .collect();
-    accept(&mut patient(&place.sink()).await, &events).await;
+    accept(&mut lane(&place.sink()).await, &events).await;
     assert_eq!(place.events().len(), 12);
-}
-
-/// This server needs its time for large requests.
-async fn patient(sink: &Arc<dyn Sink>) -> Box<dyn Lane> {
-    let spec = LaneSpec {
-        publish_timeout: Duration::from_secs(60),
-        ..lane_spec(1)
-    };
-    sink.open_lane(spec).await.unwrap()
 }
 
 /// An answer without a code, from what stands before the service.
@@ -262,7 +244,7 @@ async fn a_request_that_nobody_reads_is_its_events_fault() {
     let sink = place.sink_with("&max_event_bytes=8000000");
     let mut events = plain(3);
     events[1].payload = Some(vec![b'x'; 7_000_000]);
-    let outcomes = send(&mut patient(&sink).await, &events).await;
+    let outcomes = send(&mut lane(&sink).await, &events).await;
     let (kind, words) = rejection(&outcomes[1]);
     assert_eq!(kind, RejectionKind::TooLarge, "{words}");
     assert!(words.contains("413"), "{words}");

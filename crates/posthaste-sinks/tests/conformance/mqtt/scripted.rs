@@ -15,7 +15,7 @@ use super::{
     place::{cause, put_off, rejection},
     trial,
 };
-use crate::driving::{accepted, lane, plain, send};
+use crate::driving::{accepted, impatient_lane, lane, plain, send};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -123,7 +123,7 @@ async fn a_silent_message_is_put_off_alone() {
         },
         "max_in_flight=5",
     );
-    let mut lane = lane(&sink).await;
+    let mut lane = impatient_lane(&sink).await;
     let outcomes = send(&mut lane, &plain(20)).await;
     for (at, outcome) in outcomes.iter().enumerate() {
         assert_eq!(accepted(outcome), at != 3, "{outcome:?}");
@@ -145,7 +145,7 @@ async fn large_silent_messages_hold_up_no_others() {
         },
         second_half: NO_SECOND_HALF,
     };
-    let mut lane = lane(&scripted(script, "")).await;
+    let mut lane = impatient_lane(&scripted(script, "")).await;
     let mut events = plain(20);
     for event in &mut events[..3] {
         event.payload = Some(vec![b'x'; 1 << 20]);

@@ -15,7 +15,7 @@ use super::{
     place::{Place, cause, put_off},
     trial,
 };
-use crate::driving::{accept, accepted, lane, plain, refusal, send};
+use crate::driving::{accept, accepted, impatient_lane, lane, plain, refusal, send};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -106,7 +106,7 @@ async fn only_a_streams_answer_counts() {
         service.next_message();
         service
     });
-    let mut lane = lane(&sink).await;
+    let mut lane = impatient_lane(&sink).await;
     for _ in 0..4 {
         let outcomes = send(&mut lane, &plain(1)).await;
         let words = &put_off(&outcomes[0]).reason;
@@ -126,7 +126,7 @@ async fn a_silent_subject_is_put_off_alone() {
     let mut service = server.client();
     service.listen(&silent);
     let sink = open(&format!("{}?subject={{topic}}", server.url())).unwrap();
-    let mut lane = lane(&sink).await;
+    let mut lane = impatient_lane(&sink).await;
     let mut events = plain(20);
     for (at, event) in (0..).zip(&mut events) {
         event.topic = match at {

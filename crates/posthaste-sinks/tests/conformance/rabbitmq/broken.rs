@@ -287,7 +287,6 @@ async fn a_half_open_connection_is_noticed() {
     let proxy = Proxy::to_local_port(server.port()).unwrap();
     let sink = open(&place.on(&server.url_through(&proxy, "/"))).unwrap();
     let spec = LaneSpec {
-        publish_timeout: Duration::from_secs(120),
         lease: Duration::from_secs(4),
         ..lane_spec(1)
     };

@@ -3,7 +3,10 @@
 use libtest_mimic::Trial;
 use posthaste_engine::Cause;
 use posthaste_sinks::open;
-use posthaste_testkit::{servers::redis::RedisServer, sink_suite::lane_spec};
+use posthaste_testkit::{
+    servers::redis::RedisServer,
+    sink_suite::{impatient, lane_spec},
+};
 
 use super::{
     place::{Place, cause, spec},
@@ -35,7 +38,7 @@ async fn replicas_are_waited_for() {
     let sink = open(&format!("{}&wait=1", place.on(&primary.url()))).unwrap();
     assert_eq!(sink.check().await.unwrap().findings(), []);
     let scope = lane_spec(0).scope;
-    let mut first = sink.open_lane(spec(&scope, 1, 1)).await.unwrap();
+    let mut first = sink.open_lane(impatient(spec(&scope, 1, 1))).await.unwrap();
     let events = plain(20);
     accept(&mut first, &events[..10]).await;
     let on_replica = |topic| replica.client().entries(&place.stream(topic)).len();
@@ -48,7 +51,7 @@ async fn replicas_are_waited_for() {
     }
     // The primary has them, and knows them again.
     assert_eq!(place.count("suite"), 20);
-    let refused = sink.open_lane(spec(&scope, 1, 2)).await;
+    let refused = sink.open_lane(impatient(spec(&scope, 1, 2))).await;
     assert!(refused.is_err_and(|error| error.is_retryable()));
     replica.resume();
     let mut next = sink.open_lane(spec(&scope, 1, 3)).await.unwrap();

@@ -11,7 +11,7 @@ const AMPLE: Duration = Duration::from_secs(60);
 
 pub(super) async fn close_answers_all_in_flight(bench: Bench) {
     let events = plain(2_000);
-    let mut flight = bench.patient_lane().await;
+    let mut flight = bench.lane().await;
     for (turn, batch) in events.chunks(100).enumerate() {
         flight.submit(batch).await;
         if turn == 3 {

@@ -54,7 +54,7 @@ pub(super) async fn check_finds_an_absent_destination(bench: Bench) {
 
 pub(super) async fn a_failure_stops_the_lane(bench: Bench) {
     let events = plain(30);
-    let mut flight = bench.lane().await;
+    let mut flight = bench.impatient_lane().await;
     flight.submit(&events[..10]).await;
     flight.settle().await;
     flight.log().expect_all_accepted();
@@ -74,7 +74,7 @@ pub(super) async fn a_failure_stops_the_lane(bench: Bench) {
 
 pub(super) async fn a_loss_in_mid_flight_keeps_what_was_accepted(bench: Bench) {
     let events = plain(3_000);
-    let mut flight = bench.lane().await;
+    let mut flight = bench.impatient_lane().await;
     for (turn, batch) in events.chunks(100).enumerate() {
         if turn == 15 {
             flight.next().await;
@@ -101,7 +101,7 @@ pub(super) async fn a_new_lane_goes_on_after_the_fault(bench: Bench) {
     let mut sent: Vec<SuiteEvent> = Vec::new();
     let mut accepted = BTreeSet::new();
     for round in events.chunks(20) {
-        let mut flight = bench.lane().await;
+        let mut flight = bench.impatient_lane().await;
         flight.submit(&round[..10]).await;
         flight.settle().await;
         flight.log().expect_all_accepted();
@@ -126,7 +126,7 @@ pub(super) async fn a_new_lane_goes_on_after_the_fault(bench: Bench) {
 }
 
 pub(super) async fn closing_on_an_absent_destination_answers_all(bench: Bench) {
-    let mut flight = bench.lane().await;
+    let mut flight = bench.impatient_lane().await;
     bench.fixture.take_away().await;
     for batch in plain(500).chunks(50) {
         flight.submit(batch).await;
@@ -143,7 +143,7 @@ fn flood() -> Vec<SuiteEvent> {
 
 pub(super) async fn a_stall_is_bounded_by_the_limit_of_close(bench: Bench) {
     let events = flood();
-    let mut flight = bench.lane().await;
+    let mut flight = bench.impatient_lane().await;
     bench.fixture.stall().await;
     for batch in events.chunks(100) {
         flight.submit(batch).await;
@@ -161,7 +161,7 @@ pub(super) async fn a_stall_is_bounded_by_the_limit_of_close(bench: Bench) {
 
 pub(super) async fn a_stall_does_not_hold_abort(bench: Bench) {
     let events = flood();
-    let mut flight = bench.lane().await;
+    let mut flight = bench.impatient_lane().await;
     bench.fixture.stall().await;
     for batch in events.chunks(100) {
         flight.submit(batch).await;
