@@ -1,6 +1,6 @@
 //! Parked events: what waits, what holds its key, whose turn it is, and what an attempt changes.
 
-use std::{fmt::Display, time::Duration};
+use std::{collections::HashSet, fmt::Display, time::Duration};
 
 use uuid::Uuid;
 
@@ -231,9 +231,13 @@ impl<P> Tables<P> {
             }
         }
         found.sort_by_key(|(at, copy, _)| (*at, *copy));
+        // Once, for however many keys.
+        let of = |row: &&ParkedRow| row.destination_id == destination_id && row.holds_key();
+        let held = self.parked.values().filter(of);
+        let held: HashSet<&str> = held.filter_map(|row| row.event.order_key()).collect();
         let mut released = self.markers_of(destination_id, owns);
         released.sort_by_key(|(key, row)| (row.since, *key));
-        released.retain(|(key, _)| !self.holds(destination_id, key));
+        released.retain(|(key, _)| !held.contains(key));
         let released = released.into_iter().take(limit);
         let events = found.into_iter().take(limit);
         Due {
