@@ -17,20 +17,27 @@ use posthaste_torture::{
     relay::{LIMIT, RelayCommand, assert_no_panic, posthaste, posthaste_json, until},
 };
 
-/// Keys of the healthy place, and events of each in a round.
+/// Keys of the healthy place.
 const HEALTHY_KEYS: u32 = 200;
-const HEALTHY_EVENTS: u32 = 150;
 /// Fewer events than a round has for the place that takes nothing: they would fill it.
 const WINDOW: [&str; 2] = ["--window-events", "1000"];
 /// Keys of the place that takes nothing, and events of each in a round.
 const AWAY_KEYS: u32 = 100;
 const AWAY_EVENTS: u32 = 15;
 
-/// How often each is measured in a round.
-const MEASURES: usize = 3;
-
 fn rounds() -> usize {
     if long_form() { 4 } else { 1 }
+}
+
+/// How often each is measured in a round.
+fn measures() -> usize {
+    if long_form() { 3 } else { 1 }
+}
+
+/// Events of each key of the healthy place in a round. A busy machine reads as many as the long form
+/// has in minutes.
+fn healthy_events() -> u32 {
+    if long_form() { 150 } else { 30 }
 }
 
 /// A transaction with a round's events for the healthy place; among them those for the other one,
@@ -39,7 +46,7 @@ fn round(away: Option<&str>) -> Plan {
     let steps = (0..HEALTHY_KEYS + AWAY_KEYS).filter_map(|key| {
         let (topic, events) = match key % 3 {
             0 => (away?, AWAY_EVENTS),
-            _ => ("here", HEALTHY_EVENTS),
+            _ => ("here", healthy_events()),
         };
         Some(Step {
             topic: topic.to_owned(),
@@ -55,7 +62,7 @@ fn round(away: Option<&str>) -> Plan {
 /// How long it takes until so many more events have arrived at the healthy place.
 async fn time(writer: &mut dyn Writer, plan: &Plan, mut arrived: impl FnMut() -> u64) -> Duration {
     let before = arrived();
-    let all = u64::from(HEALTHY_KEYS * HEALTHY_EVENTS);
+    let all = u64::from(HEALTHY_KEYS * healthy_events());
     writer.transact(plan).await.unwrap();
     let began = Instant::now();
     // Not more slowly the longer it takes to ask, as `until` does.
@@ -94,7 +101,7 @@ async fn measure(
     plan: &Plan,
     mut arrived: impl FnMut() -> u64,
 ) {
-    for _ in 0..MEASURES {
+    for _ in 0..measures() {
         times.push(time(writer, plan, &mut arrived).await);
     }
 }
