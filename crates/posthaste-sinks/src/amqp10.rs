@@ -181,6 +181,8 @@ impl Sink for Amqp10Sink {
 
 #[cfg(test)]
 mod tests {
+    use posthaste_testkit::sink_suite::{impatient, lane_spec};
+
     use super::*;
 
     fn sink(url: &str) -> Result<Amqp10Sink, SinkError> {
@@ -227,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_broker_may_be_silent_for_a_fraction_of_the_lease() {
-        let patience = patience(&posthaste_testkit::sink_suite::lane_spec(1));
+        let patience = patience(&impatient(lane_spec(1)));
         assert_eq!(patience.answer, Duration::from_millis(4_500));
         assert_eq!(patience.silence, Duration::from_millis(3_750));
     }

@@ -266,6 +266,8 @@ impl Sink for MqttSink {
 
 #[cfg(test)]
 mod tests {
+    use posthaste_testkit::sink_suite::{impatient, lane_spec};
+
     use super::*;
 
     fn sink(url: &str) -> Result<MqttSink, SinkError> {
@@ -322,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_silent_side_is_noticed_within_the_lease() {
-        let spec = posthaste_testkit::sink_suite::lane_spec(1);
+        let spec = impatient(lane_spec(1));
         let patience = patience(&spec);
         assert_eq!(patience.answer, Duration::from_millis(4_500));
         assert_eq!(patience.silence, Duration::from_millis(3_750));

@@ -156,7 +156,7 @@ impl fmt::Debug for SuiteEvent {
     }
 }
 
-/// The purpose of a lane: of a registration and a store of its own. Answers may take long, as a busy
+/// The purpose of a lane: of a registration and a store of its own. Answers may take long: a busy
 /// machine may do much for them.
 #[must_use]
 pub fn lane_spec(number: u64) -> LaneSpec {
