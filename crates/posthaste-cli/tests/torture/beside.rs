@@ -34,8 +34,8 @@ fn measures() -> usize {
     if long_form() { 3 } else { 1 }
 }
 
-/// Events of each key of the healthy place in a round. A busy machine reads as many as the long form
-/// has in minutes.
+/// Events of each key of the healthy place in a round. A busy machine takes minutes to read those
+/// of the long form.
 fn healthy_events() -> u32 {
     if long_form() { 150 } else { 30 }
 }
