@@ -18,7 +18,7 @@ use crate::{
     address::{Address, authority::Host},
     descriptors::amqp10::{AMQP10, CA_FILE, CERT_FILE, GROUP_ID, KEY_FILE, KIND, PARTITION_KEY},
     publisher::WorkerLane,
-    transport::{Tls, first_of},
+    transport::{OPEN_LIMIT, Tls, first_of, open_limit},
 };
 
 use address_name::AddressPattern;
@@ -26,9 +26,6 @@ use client::{Connection, Login, Patience, Session, Timing};
 use fault::{BrokerFault, Refusal, Told};
 use lane::{AmqpPublisher, Target};
 use message::MessageOptions;
-
-/// Opening takes no longer than this, however long a publish may take.
-const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 
 /// Sends each record to an address of the broker, and accepts it once the broker has.
 pub struct Amqp10Sink {
@@ -110,7 +107,7 @@ impl Amqp10Sink {
     }
 
     async fn open(&self, spec: &LaneSpec) -> Result<AmqpPublisher, BrokerFault> {
-        let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
+        let limit = open_limit(spec);
         let patience = patience(spec);
         let timing = Timing {
             silence: patience.silence,

@@ -17,7 +17,7 @@ mod signature;
 mod survey;
 mod target;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste_engine::{
@@ -25,14 +25,11 @@ use posthaste_engine::{
 };
 use tokio::time::Instant;
 
-use crate::{address::Address, publisher::WorkerLane};
+use crate::{address::Address, publisher::WorkerLane, transport::OPEN_LIMIT};
 
 use connection::{Dialer, Resolve, SystemResolver};
 use lane::{HttpPublisher, Patience};
 use target::Target;
-
-/// Opening takes no longer than this, however long a publish may take.
-const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 
 /// Posts each record to an endpoint, and accepts it once that has answered 2xx.
 pub struct HttpSink {

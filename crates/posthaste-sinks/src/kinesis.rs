@@ -11,7 +11,7 @@ use posthaste_engine::{CheckReport, Lane, LaneSpec, Sink, SinkError, SinkInfo};
 
 use crate::{
     address::Address,
-    aws::account::{Account, OPEN_LIMIT},
+    aws::account::Account,
     descriptors::kinesis::{EVENT_BYTES_MAX, KINESIS},
     publisher::WorkerLane,
     requests::{
@@ -20,6 +20,7 @@ use crate::{
         refusal::{Refusal, within},
         target::{CallLimits, Target},
     },
+    transport::{OPEN_LIMIT, open_limit},
 };
 
 use streams::Streams;
@@ -91,7 +92,7 @@ impl Sink for KinesisSink {
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
-        let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
+        let limit = open_limit(&spec);
         let asking = self.account.asking(Box::pin(self.open(&spec)));
         let publisher = within(limit, asking, || self.name()).await?;
         Ok(Box::new(WorkerLane::spawn(publisher)))

@@ -29,7 +29,7 @@ use crate::{
         REQUIRE_SUBSCRIBERS, RETAIN, SOURCE, TOPIC, VERSION,
     },
     publisher::WorkerLane,
-    transport::{Tls, first_of},
+    transport::{OPEN_LIMIT, Tls, first_of, open_limit},
 };
 
 use client::{ClientError, ClientIdentity, Connection, Login, Patience, Publishing, Qos, Version};
@@ -39,8 +39,6 @@ use lane::{MqttPublisher, Target};
 use message::Format;
 use topic::TopicPattern;
 
-/// Opening takes no longer than this, however long a publish may take.
-const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 /// Messages of a lane that wait for an answer or for room. Many brokers take 20 at a time: at 150
 /// milliseconds each, so many are answered within the publish time-out. More would wait here, while
 /// the time for their answer runs.
@@ -242,7 +240,7 @@ impl Sink for MqttSink {
             client_id: client_id(&spec.scope, spec.scope.registration),
             keep_alive: keep_alive(&spec),
         };
-        let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
+        let limit = open_limit(&spec);
         let opened = self
             .endpoint
             .connect(&identity, limit, spec.publish_timeout);

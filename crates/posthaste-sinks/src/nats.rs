@@ -26,7 +26,7 @@ use crate::{
     address::{Address, authority::Host},
     descriptors::nats::{CA_FILE, CERT_FILE, DEDUPLICATION, KEY_FILE, NATS, STREAM, SUBJECT, TLS},
     publisher::WorkerLane,
-    transport::{Tls, first_of},
+    transport::{OPEN_LIMIT, Tls, first_of, open_limit},
 };
 
 use connection::{Connection, Login};
@@ -35,8 +35,6 @@ use lane::{NatsPublisher, Target};
 use publishing::{Patience, Publishing};
 use subject::SubjectPattern;
 
-/// Opening takes no longer than this, however long a publish may take.
-const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 const DEFAULT_PORT: u16 = 4222;
 /// The server's limit for names.
 const NAME_BYTES_MAX: usize = 255;
@@ -166,7 +164,7 @@ impl Sink for NatsSink {
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
-        let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
+        let limit = open_limit(&spec);
         let opened = self.connect(limit, spec.publish_timeout).await;
         let connection = opened.map_err(|fault| fault.into_error(self.name()))?;
         let publishing = Publishing::new(connection, patience(&spec));

@@ -32,7 +32,7 @@ use crate::{
         refusal::{Refusal, within},
         target::{CallLimits, Target, Way as _},
     },
-    transport::{KeptTls, Tls},
+    transport::{KeptTls, OPEN_LIMIT, Tls, open_limit},
 };
 
 use channel::{Channel, Server};
@@ -40,8 +40,6 @@ use credentials::{Environment, Search};
 use login::Login;
 use topics::Topics;
 
-/// Opening takes no longer than this, however long a publish may take.
-const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 /// Bytes of a message, so that a request with it alone has ten million, as Pub/Sub takes: the rest
 /// is the topic's name, of some 300 at the most.
 const MESSAGE_BYTES_MAX: usize = 9_999_000;
@@ -182,7 +180,7 @@ impl Sink for PubSubSink {
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
-        let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
+        let limit = open_limit(&spec);
         let opening = within(limit, self.open(limit, &spec), || self.name());
         Ok(Box::new(WorkerLane::spawn(opening.await?)))
     }

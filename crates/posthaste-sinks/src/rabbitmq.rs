@@ -21,7 +21,7 @@ use crate::{
     amqp::{Connection, Login, Timing},
     descriptors::rabbitmq::{CA_FILE, CERT_FILE, EVENT_BYTES_MAX, EXCHANGE, KEY_FILE, RABBITMQ},
     publisher::WorkerLane,
-    transport::{Tls, first_of},
+    transport::{OPEN_LIMIT, Tls, first_of, open_limit},
 };
 
 use beside::{BesideConnections, Doubts};
@@ -30,8 +30,6 @@ use lane::{Connections, RabbitMqPublisher};
 use limits::SizeLimit;
 use message::Channel;
 
-/// Opening takes no longer than this, however long a publish may take.
-const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 /// The protocol's limit for names.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -150,11 +148,6 @@ impl RabbitMqSink {
         report.part("exchange", exchange, unseen.to_vec());
         report
     }
-}
-
-/// How long opening a lane may take.
-fn open_limit(spec: &LaneSpec) -> Duration {
-    OPEN_LIMIT.min(spec.publish_timeout / 2)
 }
 
 fn timing(spec: &LaneSpec) -> Timing {

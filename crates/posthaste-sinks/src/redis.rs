@@ -39,7 +39,7 @@ use crate::{
         WAIT,
     },
     publisher::WorkerLane,
-    transport::{Tls, first_of},
+    transport::{OPEN_LIMIT, Tls, first_of, open_limit},
 };
 
 use adding::OpenLane;
@@ -49,8 +49,6 @@ use lane::{EVENTS_MAX, RedisPublisher};
 use stream_name::StreamPattern;
 use target::Target;
 
-/// Opening takes no longer than this, however long a publish may take.
-const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 const DEFAULT_PORT: u16 = 6379;
 /// How often a cluster may send us to another server before it gives up.
 const REDIRECTIONS_MAX: u32 = 3;
@@ -203,7 +201,7 @@ impl Sink for RedisSink {
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
-        let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
+        let limit = open_limit(&spec);
         let (spec, target) = (&spec, &*self.target);
         let open = |connection: Connection| async move {
             let lane = OpenLane::open(connection.client.clone(), spec, target).await?;

@@ -11,10 +11,7 @@ use posthaste_engine::{CheckReport, Lane, LaneSpec, Sink, SinkError, SinkInfo};
 
 use crate::{
     address::Address,
-    aws::{
-        account::{Account, OPEN_LIMIT},
-        message::call_limits,
-    },
+    aws::{account::Account, message::call_limits},
     descriptors::{
         sns::{EVENT_BYTES_MAX, SNS},
         sqs::REGION,
@@ -25,6 +22,7 @@ use crate::{
         refusal::{Refusal, within},
         target::Target,
     },
+    transport::{OPEN_LIMIT, open_limit},
 };
 
 use arn::Arn;
@@ -94,7 +92,7 @@ impl Sink for SnsSink {
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
-        let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
+        let limit = open_limit(&spec);
         let asking = self.account.asking(Box::pin(self.open(&spec)));
         let publisher = within(limit, asking, || self.name()).await?;
         Ok(Box::new(WorkerLane::spawn(publisher)))

@@ -10,10 +10,7 @@ use posthaste_engine::{CheckReport, Lane, LaneSpec, Sink, SinkError, SinkInfo};
 
 use crate::{
     address::Address,
-    aws::{
-        account::{Account, OPEN_LIMIT},
-        message::call_limits,
-    },
+    aws::{account::Account, message::call_limits},
     descriptors::sqs::{EVENT_BYTES_MAX, SQS},
     publisher::WorkerLane,
     requests::{
@@ -22,6 +19,7 @@ use crate::{
         refusal::{Refusal, within},
         target::Target,
     },
+    transport::{OPEN_LIMIT, open_limit},
 };
 
 use queues::{QueueUrls, Queues};
@@ -104,7 +102,7 @@ impl Sink for SqsSink {
     }
 
     async fn open_lane(&self, spec: LaneSpec) -> Result<Box<dyn Lane>, SinkError> {
-        let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
+        let limit = open_limit(&spec);
         let asking = self.account.asking(Box::pin(self.open(&spec)));
         let publisher = within(limit, asking, || self.name()).await?;
         Ok(Box::new(WorkerLane::spawn(publisher)))

@@ -15,6 +15,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use posthaste_engine::LaneSpec;
+
 use crate::address::authority::Host;
 
 #[cfg(any(feature = "_aws", feature = "http", feature = "pubsub"))]
@@ -23,6 +25,16 @@ pub(crate) use driver::Driver;
 pub(crate) use kept_tls::KeptTls;
 pub(crate) use read_mark::ReadMark;
 pub(crate) use tls::{Tls, refused_us};
+
+/// Reaching a broker takes no longer than this, however long an answer may take: until then nobody is
+/// told what is wrong. A check has no less time than a lane, for a relay that stays away from a
+/// broker comes back by a check.
+pub(crate) const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
+
+/// How long opening a lane may take.
+pub(crate) fn open_limit(spec: &LaneSpec) -> Duration {
+    OPEN_LIMIT.min(spec.publish_timeout / 2)
+}
 
 /// Why there is no connection, by what its owner does about it.
 #[derive(Debug)]

@@ -19,11 +19,8 @@ use crate::{
         refusal::{Blame, Refusal},
         target::Way,
     },
-    transport::{KeptTls, Tls},
+    transport::{KeptTls, OPEN_LIMIT, Tls, open_limit},
 };
-
-/// Opening takes no longer than this, however long a publish may take.
-pub(crate) const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 
 /// The search for region or credentials takes no longer than this: off AWS it ends with a machine
 /// that does not answer. Less than opening, so that it is told what was missing.
@@ -122,7 +119,7 @@ impl Account {
 
     /// Connections of their own, for a lane.
     pub(crate) fn connections(&self, spec: &LaneSpec) -> Connections {
-        let limit = OPEN_LIMIT.min(spec.publish_timeout / 2);
+        let limit = open_limit(spec);
         Connections::new(Arc::clone(&self.tls), limit, spec.publish_timeout)
     }
 

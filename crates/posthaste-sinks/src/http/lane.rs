@@ -30,7 +30,10 @@ use super::{
     message::Message,
     target::Target,
 };
-use crate::publisher::{Ending, Publisher, RecordsOf};
+use crate::{
+    publisher::{Ending, Publisher, RecordsOf},
+    transport::open_limit,
+};
 
 /// A connection is closed after this time without a request. Servers close idle ones too, some
 /// after two seconds, and a request that meets that is sent twice.
@@ -52,7 +55,7 @@ pub(super) struct Patience {
 impl Patience {
     pub(super) fn of(spec: &LaneSpec) -> Self {
         Self {
-            connection: super::OPEN_LIMIT.min(spec.publish_timeout / 2),
+            connection: open_limit(spec),
             // A little less than the relay waits for any answer: it could not say what is missing.
             answer: spec.publish_timeout * 9 / 10,
             verdict: spec.publish_timeout * 19 / 20,

@@ -7,10 +7,10 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::{
-    OPEN_LIMIT,
     connection::{Connection, NO_RESPONDERS},
     fault::{ServerFault, StreamError},
 };
+use crate::transport::OPEN_LIMIT;
 
 /// How long the server may take to list its streams, which we need not be allowed to ask.
 const LIST_LIMIT: Duration = Duration::from_secs(1);

@@ -58,7 +58,7 @@ impl Protobuf {
     }
 
     /// The message of this name, with its package or without; the first one if there is none.
-    fn message(&self, name: Option<&str>) -> Option<&Message> {
+    fn message(&self, name: Option<&str>) -> Result<&Message, String> {
         let find = |is_it: &dyn Fn(&MessageDescriptor) -> bool| {
             self.0.iter().find(|message| is_it(&message.descriptor))
         };
@@ -67,7 +67,8 @@ impl Protobuf {
                 .or_else(|| find(&|known| without_package(known) == name))
                 .or_else(|| find(&|known| known.name() == name))
         });
-        named.or(self.0.first())
+        let message = named.or(self.0.first());
+        message.ok_or_else(|| "the schema has no message".to_owned())
     }
 
     /// Writes JSON behind what is there.
@@ -77,7 +78,7 @@ impl Protobuf {
         payload: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
-        let message = self.message(name).ok_or("the schema has no message")?;
+        let message = self.message(name)?;
         let mut reader = serde_json::Deserializer::from_slice(payload);
         let read = DynamicMessage::deserialize(message.descriptor.clone(), &mut reader);
         let read = read.and_then(|read| reader.end().map(|()| read));
@@ -99,7 +100,7 @@ impl Protobuf {
         payload: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
-        let message = self.message(name).ok_or("the schema has no message")?;
+        let message = self.message(name)?;
         DynamicMessage::decode(message.descriptor.clone(), payload)
             .map_err(|error| format!("as `{}`: {error}", message.descriptor.full_name()))?;
         out.extend_from_slice(&message.place);
