@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use posthaste_engine::{Lane, Outcome, Sink, SinkError};
-use posthaste_testkit::sink_suite::{SuiteEvent, impatient, lane_spec, records};
+use posthaste_testkit::sink_suite::{SuiteEvent, impatient, lane_spec, opened, records};
 
+/// A lane that answers may reach late, as soon as one is given.
 pub(crate) async fn lane(sink: &Arc<dyn Sink>) -> Box<dyn Lane> {
-    sink.open_lane(lane_spec(1)).await.unwrap()
+    opened(|| sink.open_lane(lane_spec(1))).await
 }
 
 /// A lane that soon gives up what is silent.

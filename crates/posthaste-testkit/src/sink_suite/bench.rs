@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     Expected, SuiteEvent, WireRecord, check_arrivals,
-    event::{impatient, lane_spec},
+    event::{impatient, lane_spec, opened},
     flight::Flight,
 };
 
@@ -109,28 +109,20 @@ impl Bench {
         1 + self.lanes.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A lane on which a busy machine may be silent for long.
+    /// A lane on which a busy machine may be silent for long, as soon as one is given: an earlier one
+    /// that ended without being awaited may still have to let go of the destination.
     pub(super) async fn lane(&self) -> Flight {
-        let spec = lane_spec(self.next());
-        let lease = 3 * spec.publish_timeout;
-        given(self.try_lane_of(LaneSpec { lease, ..spec }).await)
+        let open = || {
+            let spec = lane_spec(self.next());
+            let lease = 3 * spec.publish_timeout;
+            self.try_lane_of(LaneSpec { lease, ..spec })
+        };
+        opened(open).await
     }
 
     /// A lane that soon gives up a destination that is away, or stalls.
     pub(super) async fn impatient_lane(&self) -> Flight {
-        given(self.try_lane().await)
-    }
-
-    /// A lane as soon as one is given: an earlier one that ended without being awaited may still
-    /// have to let go of the destination.
-    pub(super) async fn lane_when_free(&self) -> Flight {
-        loop {
-            match self.try_lane().await {
-                Ok(flight) => return flight,
-                Err(error) if error.is_retryable() => tokio::task::yield_now().await,
-                Err(error) => panic!("{error}"),
-            }
-        }
+        opened(|| self.try_lane()).await
     }
 
     /// Checks what arrived, where it can be read. `sent` is in the order of all submissions.
@@ -148,12 +140,5 @@ impl Bench {
         if let Err(fault) = check_arrivals(&sent, accepted, &arrived) {
             panic!("{fault}");
         }
-    }
-}
-
-fn given(lane: Result<Flight, SinkError>) -> Flight {
-    match lane {
-        Ok(flight) => flight,
-        Err(error) => panic!("a healthy destination gave no lane: {error}"),
     }
 }

@@ -4,11 +4,11 @@ use std::{
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use posthaste_engine::{
-    Field, ForeignId, LaneScope, LaneSpec, PageBuilder, Partitions, Record, StoredFields,
+    Field, ForeignId, LaneScope, LaneSpec, PageBuilder, Partitions, Record, SinkError, StoredFields,
 };
 use uuid::Uuid;
 
@@ -183,6 +183,27 @@ pub fn impatient(spec: LaneSpec) -> LaneSpec {
     LaneSpec {
         publish_timeout: Duration::from_secs(5),
         ..spec
+    }
+}
+
+/// A lane of a destination that is well, tried for as a relay does: a busy machine may need longer for
+/// one than a sink waits.
+///
+/// # Panics
+/// When none is given within a minute, or trying again would not help.
+pub async fn opened<L, Opening>(mut open: impl FnMut() -> Opening) -> L
+where
+    Opening: Future<Output = Result<L, SinkError>>,
+{
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        match open().await {
+            Ok(lane) => return lane,
+            Err(error) if error.is_retryable() && Instant::now() < end => {
+                tokio::task::yield_now().await;
+            }
+            Err(error) => panic!("a healthy destination gave no lane: {error}"),
+        }
     }
 }
 

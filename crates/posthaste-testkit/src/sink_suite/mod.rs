@@ -21,7 +21,7 @@ use libtest_mimic::{Completion, Trial};
 
 pub use arrivals::check_arrivals;
 pub use bench::Fixture;
-pub use event::{SuiteEvent, impatient, lane_spec, records};
+pub use event::{SuiteEvent, impatient, lane_spec, opened, records};
 pub use expected::Expected;
 pub use flight::poll_once;
 pub use wire::WireRecord;

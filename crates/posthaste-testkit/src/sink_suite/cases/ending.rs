@@ -47,7 +47,7 @@ pub(super) async fn close_without_time_answers_all(bench: Bench) {
     }
     log.expect_no_gap_in_a_key();
     // Bytes on their way when the time was up may still arrive; a lane waits for the end of it.
-    bench.lane_when_free().await;
+    bench.impatient_lane().await;
     bench.expect_arrivals(&events, &log.accepted()).await;
 }
 
@@ -107,7 +107,7 @@ pub(super) async fn a_dropped_lane_makes_room(bench: Bench) {
     let mut flight = bench.lane().await;
     flight.submit(&plain(100)).await;
     drop(flight);
-    let mut next = bench.lane_when_free().await;
+    let mut next = bench.impatient_lane().await;
     next.submit(&plain(10)).await;
     next.settle().await;
     next.log().expect_all_accepted();

@@ -155,7 +155,7 @@ pub(super) async fn a_stall_is_bounded_by_the_limit_of_close(bench: Bench) {
         Outcome::Unavailable(_)
     ));
     bench.fixture.resume().await;
-    bench.lane_when_free().await;
+    bench.impatient_lane().await;
     bench.expect_arrivals(&events, &log.accepted()).await;
 }
 

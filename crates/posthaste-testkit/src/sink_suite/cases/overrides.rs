@@ -13,7 +13,7 @@ fn event() -> SuiteEvent {
 
 /// Sends an event once for each of these changes, and answers what arrived.
 async fn arrived(bench: &Bench, event: &SuiteEvent, changes: &[Change]) -> Vec<WireRecord> {
-    let mut flight = bench.lane_when_free().await;
+    let mut flight = bench.impatient_lane().await;
     for change in changes {
         flight.submit_changed(event, change).await;
         // One key, and so the order of arrival is that of sending.
@@ -122,7 +122,7 @@ pub(super) async fn another_wire_id_arrives(bench: Bench) {
     assert_eq!(found[0].wire_id.as_deref(), Some("orders-41"));
 
     let longest = "x".repeat(255);
-    let mut flight = bench.lane_when_free().await;
+    let mut flight = bench.impatient_lane().await;
     let record = |ticket| foreign_record(&longest, &event(), ticket);
     flight.submit_record(&event(), record).await;
     flight.settle().await;
