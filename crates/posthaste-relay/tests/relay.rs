@@ -408,7 +408,7 @@ async fn a_broken_destination_parks_a_bounded_number() {
     for mode in MODES {
         let (store, sink) = (MemoryStore::new(mode), MemorySink::new());
         sink.set_fault(MemorySinkFault::RejectLarger(0));
-        for n in 0..6_000 {
+        for n in 0..3_000 {
             emit(&store, &format!("k{n}"), "x");
         }
         let running = Running::start(relay(&store, &sink));
@@ -416,12 +416,12 @@ async fn a_broken_destination_parks_a_bounded_number() {
         let before = status(&store).await;
         assert_eq!(before.breaker, "open");
         assert!(
-            (1_000..6_000).contains(&before.parked),
+            (1_000..3_000).contains(&before.parked),
             "{} parked",
             before.parked
         );
         sink.set_fault(MemorySinkFault::None);
-        until("all are delivered", || sink.accepted().len() == 6_000).await;
+        until("all are delivered", || sink.accepted().len() == 3_000).await;
         assert!(running.stop().await.clean);
         assert_eq!(status(&store).await.pending, 0);
     }

@@ -38,10 +38,11 @@ impl<P> Tables<P> {
     ) -> Vec<Marker> {
         let mut ours = self.markers_of(destination_id, owns);
         ours.retain(|(key, _)| after.is_none_or(|after| *key > after));
+        let held = self.held_keys(destination_id);
         let marker = |(key, row): (&str, &MarkerRow<P>)| Marker {
             key: key.to_owned(),
             at: cursor(&row.position),
-            released: !self.holds(destination_id, key),
+            released: !held.contains(key),
         };
         ours.into_iter().take(limit).map(marker).collect()
     }

@@ -103,6 +103,14 @@ impl<P> Tables<P> {
         parked.any(|row| row.holds_key() && row.is_of(destination_id, key))
     }
 
+    /// The keys that parked events hold: once for many keys, where [`Self::holds`] looks at all
+    /// events for one.
+    pub(super) fn held_keys(&self, destination_id: i64) -> HashSet<&str> {
+        let of = |row: &&ParkedRow| row.destination_id == destination_id && row.holds_key();
+        let held = self.parked.values().filter(of);
+        held.filter_map(|row| row.event.order_key()).collect()
+    }
+
     /// Whether nothing earlier of the copy's key waits.
     fn is_first(&self, copy: i64, row: &ParkedRow) -> bool {
         let Some(key) = row.event.order_key() else {
@@ -231,10 +239,7 @@ impl<P> Tables<P> {
             }
         }
         found.sort_by_key(|(at, copy, _)| (*at, *copy));
-        // Once, for however many keys.
-        let of = |row: &&ParkedRow| row.destination_id == destination_id && row.holds_key();
-        let held = self.parked.values().filter(of);
-        let held: HashSet<&str> = held.filter_map(|row| row.event.order_key()).collect();
+        let held = self.held_keys(destination_id);
         let mut released = self.markers_of(destination_id, owns);
         released.sort_by_key(|(key, row)| (row.since, *key));
         released.retain(|(key, _)| !held.contains(key));
