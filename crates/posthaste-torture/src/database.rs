@@ -190,12 +190,18 @@ pub fn load_key(number: u32) -> String {
     format!("k{number:03}")
 }
 
-/// The longest pause of a paced writer between two transactions.
-pub(crate) const PACE: Duration = Duration::from_millis(100);
+/// The longest pause of a paced writer between two transactions. In the short form, where several
+/// tests run at once, a load has a third of the events.
+pub(crate) fn paced() -> Duration {
+    Duration::from_millis(if long_form() { 100 } else { 300 })
+}
 
 /// A load leaves some processor to the tests beside it. The long form has none.
 pub(crate) fn pace() -> Duration {
-    if long_form() { Duration::ZERO } else { PACE }
+    match long_form() {
+        true => Duration::ZERO,
+        false => paced(),
+    }
 }
 
 /// The events of a step, which have these numbers.

@@ -83,7 +83,7 @@ impl Mysql {
     /// See [`Postgres::with_paced_writers`](crate::postgres::Postgres::with_paced_writers).
     #[must_use]
     pub fn with_paced_writers(mut self) -> Self {
-        self.longest_think = crate::database::PACE;
+        self.longest_think = crate::database::paced();
         self
     }
 

@@ -12,8 +12,8 @@ use tokio_postgres::{
 use crate::{
     crash::Crashing,
     database::{
-        Database, Fact, KEYS, LOOSE, LOOSE_EVENTS_MAX, PACE, PUT_OFF, Plan, Savepoint, Step,
-        Trouble, Writer, emit_numbered, pace,
+        Database, Fact, KEYS, LOOSE, LOOSE_EVENTS_MAX, PUT_OFF, Plan, Savepoint, Step, Trouble,
+        Writer, emit_numbered, pace, paced,
     },
     relay::posthaste,
 };
@@ -88,7 +88,7 @@ impl Postgres {
     /// A load leaves some processor to the tests beside it. So does each load of the short form.
     #[must_use]
     pub fn with_paced_writers(mut self) -> Self {
-        self.longest_think = PACE;
+        self.longest_think = paced();
         self
     }
 

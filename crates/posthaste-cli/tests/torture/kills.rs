@@ -61,7 +61,7 @@ impl Size {
             Self {
                 kills: 8,
                 kills_per_stop: 3,
-                commits: 1_000,
+                commits: 400,
                 probes: 8,
                 probe_every,
             }

@@ -291,7 +291,7 @@ async fn released_under_load(database: Arc<dyn Database>) {
     let load =
         posthaste_torture::load::Load::start(&database, posthaste_torture::load::OnTrouble::Fail);
     let commits = |more| load.commits() + more;
-    let behind = commits(300);
+    let behind = commits(100);
     until("events behind the poison", || load.commits() >= behind).await;
     refusing.terminate();
     refusing.wait(LIMIT).expect_status(0);
@@ -307,7 +307,7 @@ async fn released_under_load(database: Arc<dyn Database>) {
     ])
     .expect_status(0);
     running.wait_for_stderr("blocked keys are released", LIMIT);
-    let after = commits(300);
+    let after = commits(100);
     until("events after the release", || load.commits() >= after).await;
     load.stop().await;
     running.terminate();
