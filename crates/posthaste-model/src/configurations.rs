@@ -328,7 +328,11 @@ fn every_scenario() -> Vec<Scenario> {
             at_places(vec![vec![AB_AT_ONCE, AB_AT_ONCE]], 1, 1, Faults::default()),
         ),
         short(
-            "places, pipelined: 3 events of a key, 2 places, 1 relay, 1 is put off, 1 crash",
+            "places, pipelined: 3 events of a key, 2 places, 1 relay, 1 is put off",
+            pipelined_at_places(vec![vec![AA_AT_ONCE, A_AT_ONCE]], 1, 1, Faults::default()),
+        ),
+        long(
+            "places, pipelined: the same, 1 crash",
             pipelined_at_places(vec![vec![AA_AT_ONCE, A_AT_ONCE]], 1, 1, faults(1, 0, 0, 0)),
         ),
         long(

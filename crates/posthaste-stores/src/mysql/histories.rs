@@ -6,13 +6,15 @@ mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use posthaste_testkit::long_form;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::sample::Trust;
 use relay::Reader;
 use server::{Cursor, Event, KEYS, Kind, Server};
 
-const SEEDS: u64 = 10_000;
+/// Histories until a rule that is left out has to be missed.
+const SEEDS_MAX: u64 = 10_000;
 const RELAYS: usize = 2;
 const STEPS: usize = 60;
 /// Turns of a relay until everything has to be read, once nobody writes.
@@ -37,21 +39,22 @@ enum LeftOut {
     RetentionEndsAtTheFloor,
 }
 
-const ALL: [LeftOut; 14] = [
-    LeftOut::SampleIsBehindTheRead,
-    LeftOut::ReadIsBehindTheProof,
-    LeftOut::ReadCoversTheHole,
-    LeftOut::HolesAreProven,
-    LeftOut::HolesAreRead,
-    LeftOut::PreparedAreWaitedFor,
-    LeftOut::LocksAreListedFirst,
-    LeftOut::BlindIsNoProof,
-    LeftOut::TrustIsLost,
-    LeftOut::PlaceIsLoaded,
-    LeftOut::VersionIsLookedAt,
-    LeftOut::DurableBeforeDelivered,
-    LeftOut::GroupsConverge,
-    LeftOut::RetentionEndsAtTheFloor,
+/// With the first seed to try: a later one will do when the world changes.
+const ALL: [(LeftOut, u64); 14] = [
+    (LeftOut::SampleIsBehindTheRead, 0),
+    (LeftOut::ReadIsBehindTheProof, 0),
+    (LeftOut::ReadCoversTheHole, 0),
+    (LeftOut::HolesAreProven, 0),
+    (LeftOut::HolesAreRead, 0),
+    (LeftOut::PreparedAreWaitedFor, 249),
+    (LeftOut::LocksAreListedFirst, 983),
+    (LeftOut::BlindIsNoProof, 390),
+    (LeftOut::TrustIsLost, 2_203),
+    (LeftOut::PlaceIsLoaded, 0),
+    (LeftOut::VersionIsLookedAt, 0),
+    (LeftOut::DurableBeforeDelivered, 0),
+    (LeftOut::GroupsConverge, 0),
+    (LeftOut::RetentionEndsAtTheFloor, 0),
 ];
 
 /// Counts of all that happened, so that a test can show that it did.
@@ -310,8 +313,13 @@ impl World {
 
 #[test]
 fn no_history_loses_invents_or_shuffles_an_event() {
+    let (seeds, often) = if long_form() {
+        (100_000, 10_000)
+    } else {
+        (1_000, 100)
+    };
     let mut all = Happened::default();
-    for seed in 0..SEEDS {
+    for seed in 0..seeds {
         let (end, happened) = World::new(seed, None).run();
         assert_eq!(end, End::Good, "seed {seed}");
         all.crashes += happened.crashes;
@@ -332,16 +340,16 @@ fn no_history_loses_invents_or_shuffles_an_event() {
         delivered,
     } = all;
     for count in [crashes, promotions, restores, blind, moves, deleted] {
-        assert!(count >= 1_000, "{all:?}");
+        assert!(count >= often, "{all:?}");
     }
-    assert!(delivered > 100_000, "{all:?}");
+    assert!(delivered > 100 * often, "{all:?}");
 }
 
 #[test]
 fn every_rule_of_the_holes_that_is_left_out_is_missed() {
-    for rule in ALL {
-        let ends = (0..SEEDS).map(|seed| World::new(seed, Some(rule)).run().0);
-        let missed = ends.into_iter().find(|end| *end != End::Good);
-        assert!(missed.is_some(), "{rule:?} is not missed");
+    for (rule, first) in ALL {
+        let mut seeds = first..first + SEEDS_MAX;
+        let is_missed = seeds.any(|seed| World::new(seed, Some(rule)).run().0 != End::Good);
+        assert!(is_missed, "{rule:?} is not missed");
     }
 }

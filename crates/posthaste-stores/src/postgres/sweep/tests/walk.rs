@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use posthaste_testkit::long_form;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::{
@@ -141,14 +142,16 @@ impl Walk {
     }
 }
 
+/// Histories until a rule that is left out has to be missed.
+const SEEDS_MAX: u64 = 20_000;
+
+fn histories() -> u64 {
+    if long_form() { 200_000 } else { 5_000 }
+}
+
 #[test]
 fn random_histories_lose_and_invert_nothing() {
-    let histories = if posthaste_testkit::long_form() {
-        200_000
-    } else {
-        20_000
-    };
-    for seed in 0..histories {
+    for seed in 0..histories() {
         if let Err(broken) = Walk::new(seed, Rules::default()).run() {
             panic!("seed {seed}: {broken}");
         }
@@ -157,18 +160,13 @@ fn random_histories_lose_and_invert_nothing() {
 
 #[test]
 fn random_copies_lose_and_invert_nothing() {
-    let histories = if posthaste_testkit::long_form() {
-        200_000
-    } else {
-        20_000
-    };
-    for seed in 0..histories {
+    for seed in 0..histories() {
         if let Err(broken) = Walk::new(seed, Rules::default()).with_copies().run() {
             panic!("seed {seed}: {broken}");
         }
     }
     let naive = |seed| Walk::new(seed, Rules(Some(Naive::CopyWithoutEra)));
-    let found = (0..histories).any(|seed| naive(seed).with_copies().run().is_err());
+    let found = (0..SEEDS_MAX).any(|seed| naive(seed).with_copies().run().is_err());
     assert!(found, "a copy without an era was not found");
 }
 
@@ -183,7 +181,7 @@ fn the_walker_finds_left_out_rules() {
         Naive::FinishedStragglerOnePollLate,
         Naive::ShortPageIsTheEnd,
     ] {
-        let found = (0..20_000).any(|seed| Walk::new(seed, Rules(Some(naive))).run().is_err());
+        let found = (0..SEEDS_MAX).any(|seed| Walk::new(seed, Rules(Some(naive))).run().is_err());
         assert!(found, "{naive:?} was not found");
     }
 }
