@@ -52,6 +52,11 @@ class Release:
     def target(self):
         return f"{self.machine}-unknown-linux-gnu"
 
+    @property
+    def compression(self):
+        """A level of gzip and xz: what nobody is given need only be made fast."""
+        return 6 if self.portable else 1
+
     def name(self, kind):
         return MACHINES[self.machine][kind]
 
@@ -139,9 +144,9 @@ def tar(entries, time):
     return buffer.getvalue()
 
 
-def gzipped(data):
+def gzipped(release, data):
     """Without the name and the time that gzip would note."""
-    return gzip.compress(data, compresslevel=6, mtime=0)
+    return gzip.compress(data, compresslevel=release.compression, mtime=0)
 
 
 def below(folder, prefix, mode=0o644):

@@ -89,7 +89,8 @@ def build(release):
 
     architecture = release.name("debian")
     package = release.out / f"posthaste_{debian_version(release.version)}_{architecture}.deb"
-    run("dpkg-deb", "--build", "--root-owner-group", "-Zxz", tree, package,
+    run("dpkg-deb", "--build", "--root-owner-group", "-Zxz", f"-z{release.compression}",
+        tree, package,
         env={**os.environ, "SOURCE_DATE_EPOCH": str(release.time)})
     run("lintian", "--fail-on", "error,warning,info,pedantic", "--allow-root", package)
     release.artefact(package, "lintian", f"exposure {exposure(tree):.1f}")

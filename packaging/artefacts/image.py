@@ -139,7 +139,7 @@ def manifest(release, layout, layer, packages):
         "schemaVersion": 2,
         "mediaType": MANIFEST,
         "config": config,
-        "layers": [blob(layout, LAYER, gzipped(layer))],
+        "layers": [blob(layout, LAYER, gzipped(release, layer))],
         "annotations": labels,
     }))
 

@@ -60,5 +60,5 @@ def pack(release, stem, manifest, entries):
     for entry in entries:
         entry.name = f"package/{entry.name}"
     package = release.out / f"{stem}-{release.version}.tgz"
-    package.write_bytes(gzipped(tar(entries, release.time)))
+    package.write_bytes(gzipped(release, tar(entries, release.time)))
     release.artefact(package, "no install script")

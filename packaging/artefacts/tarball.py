@@ -19,10 +19,10 @@ def build(release):
     for entry in entries:
         entry.name = f"{stem}/{entry.name}"
     package = release.out / f"{stem}.tar.gz"
-    package.write_bytes(gzipped(tar(entries, release.time)))
+    package.write_bytes(gzipped(release, tar(entries, release.time)))
     release.artefact(package, "man pages", "completions")
 
     symbols = release.out / f"{stem}-debug.tar.gz"
     debug = [Entry.of(f"{stem}-debug/posthaste.debug", release.debug)]
-    symbols.write_bytes(gzipped(tar(debug, release.time)))
+    symbols.write_bytes(gzipped(release, tar(debug, release.time)))
     release.artefact(symbols, "debug symbols")

@@ -62,7 +62,7 @@ def build(release):
     entries.append(Entry(record, "\n".join([*lines, f"{record},,", ""]).encode()))
 
     package = release.out / f"{stem}-{tag}.whl"
-    package.write_bytes(zipped(entries, release.time))
+    package.write_bytes(zipped(release, entries))
     check(release, package, platform)
 
 
@@ -70,15 +70,15 @@ def digest(data):
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
-def zipped(entries, seconds):
+def zipped(release, entries):
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for entry in entries:
-            info = zipfile.ZipInfo(entry.name, time.gmtime(seconds)[:6])
+            info = zipfile.ZipInfo(entry.name, time.gmtime(release.time)[:6])
             info.compress_type = zipfile.ZIP_DEFLATED
             info.create_system = 3  # Unix, or the mode does not count.
             info.external_attr = (0o100000 | entry.mode) << 16
-            archive.writestr(info, entry.data)
+            archive.writestr(info, entry.data, compresslevel=release.compression)
     return buffer.getvalue()
 
 
