@@ -49,6 +49,21 @@ async fn a_database_connection_is_cut_and_refused_until_resumed() {
     assert_eq!(one(&connect(&proxy).await.unwrap()).await.unwrap(), 1);
 }
 
+#[test]
+fn a_connection_that_comes_as_a_refusal_begins_is_broken() {
+    let server = echo_server();
+    for _ in 0..300 {
+        let proxy = Proxy::start(server).unwrap();
+        let _client = client(&proxy);
+        proxy.refuse();
+        let refused = Instant::now();
+        while proxy.connections() > 0 {
+            assert!(refused.elapsed() < LIMIT, "a connection outlived it");
+            thread::yield_now();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn held_answers_hide_work_that_was_done() {
     let server = PostgresServer::shared(15);

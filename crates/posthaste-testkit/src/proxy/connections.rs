@@ -34,14 +34,17 @@ pub(super) async fn accept(
             accepted = listener.accept() => {
                 // A client that gave up in the queue is nobody's problem.
                 let Ok((client, _)) = accepted else { continue };
-                if matches!(orders.borrow().mode, Mode::Refuse) {
+                // In one look, and before anybody can know of the connection: what is ordered from
+                // here on concerns it.
+                let since = orders.borrow().clone();
+                if matches!(since.mode, Mode::Refuse) {
                     reset(&client);
                     continue;
                 }
                 connections.fetch_add(1, Ordering::SeqCst);
                 let (orders, connections) = (orders.clone(), Arc::clone(&connections));
                 tokio::spawn(async move {
-                    connect(client, server, orders).await;
+                    connect(client, server, &since, orders).await;
                     connections.fetch_sub(1, Ordering::SeqCst);
                 });
             }
@@ -49,9 +52,13 @@ pub(super) async fn accept(
     }
 }
 
-async fn connect(mut client: TcpStream, server: SocketAddr, orders: watch::Receiver<Order>) {
-    // Before anybody can know of the connection, so that it is older than any order about it.
-    let Order { cuts, freezes, .. } = *orders.borrow();
+async fn connect(
+    mut client: TcpStream,
+    server: SocketAddr,
+    since: &Order,
+    orders: watch::Receiver<Order>,
+) {
+    let &Order { cuts, freezes, .. } = since;
     let Ok(mut server) = TcpStream::connect(server).await else {
         reset(&client);
         return;
