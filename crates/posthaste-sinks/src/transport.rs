@@ -26,8 +26,8 @@ pub(crate) use kept_tls::KeptTls;
 pub(crate) use read_mark::ReadMark;
 pub(crate) use tls::{Tls, refused_us};
 
-/// Reaching a broker takes no longer than this, however long an answer may take: until then nobody is
-/// told what is wrong. A check has no less time than a lane, for a relay that stays away from a
+/// Reaching a broker takes no longer than this, however long an answer may take: until then nobody
+/// is told what is wrong. A check has no less time than a lane, for a relay that stays away from a
 /// broker comes back by a check.
 pub(crate) const OPEN_LIMIT: Duration = Duration::from_millis(2_500);
 

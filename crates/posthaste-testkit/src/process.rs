@@ -301,8 +301,8 @@ impl std::fmt::Display for Finished {
 
 /// The most memory that a running process has held at once, in KiB, without the files that it maps.
 ///
-/// Linux counts those too (`VmHWM`), the program itself above all, and maps as much of it as happens
-/// to be in its cache: some 50 MiB of a debug build.
+/// Linux counts those too (`VmHWM`), the program itself above all, and maps as much of it as
+/// happens to be in its cache: some 50 MiB of a debug build.
 ///
 /// # Panics
 ///

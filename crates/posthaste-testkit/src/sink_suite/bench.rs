@@ -109,8 +109,8 @@ impl Bench {
         1 + self.lanes.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A lane on which a busy machine may be silent for long, as soon as one is given: an earlier one
-    /// that ended without being awaited may still have to let go of the destination.
+    /// A lane on which a busy machine may be silent for long, as soon as one is given: an earlier
+    /// one that ended without being awaited may still have to let go of the destination.
     pub(super) async fn lane(&self) -> Flight {
         let open = || {
             let spec = lane_spec(self.next());

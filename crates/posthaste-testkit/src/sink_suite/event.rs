@@ -186,8 +186,8 @@ pub fn impatient(spec: LaneSpec) -> LaneSpec {
     }
 }
 
-/// A lane of a destination that is well, tried for as a relay does: a busy machine may need longer for
-/// one than a sink waits.
+/// A lane of a destination that is well, tried for as a relay does: a busy machine may need longer
+/// for one than a sink waits.
 ///
 /// # Panics
 /// When none is given within a minute, or trying again would not help.
